@@ -1,0 +1,106 @@
+"""Padding 32 ragged rows: Penstock, `torch.full` with slice assignment, and transformers' DataCollatorForSeq2Seq.
+
+Same rows for all, torch tensors out of all, checked to be equal before anything is timed. Prints the median of each
+and the ratios, for rows that are lists of integers and rows that are NumPy arrays.
+
+    python bench/collate.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models
+from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
+
+from penstock.batching.collate import create_collate_fn
+
+warnings.filterwarnings("ignore", message="Creating a tensor from a list of numpy.ndarrays")
+
+ROWS, MEAN, CAP, SIGMA = 32, 200, 2048, 1.0
+PADS = (("input_ids", 0), ("attention_mask", 0), ("labels", -100))
+
+
+def make_rows(seed: int, as_lists: bool) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    lengths = np.clip(rng.lognormal(np.log(MEAN) - SIGMA**2 / 2, SIGMA, ROWS), 1, CAP).astype(int)
+    rows = []
+    for n in lengths:
+        ids = rng.integers(1, 50_000, n)
+        labels = np.where(np.arange(n) < n // 3, -100, ids)
+        row = {"input_ids": ids, "attention_mask": np.ones(n, np.int64), "labels": labels}
+        rows.append({k: v.tolist() if as_lists else v for k, v in row.items()})
+    return rows
+
+
+def slice_assignment(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """`torch.full`, then each row assigned to its slice."""
+    width = max(len(row["input_ids"]) for row in rows)
+    out = {}
+    for name, value in PADS:
+        full = torch.full((len(rows), width), value, dtype=torch.long)
+        for i, row in enumerate(rows):
+            tensor = torch.as_tensor(row[name], dtype=torch.long)
+            full[i, : len(tensor)] = tensor
+        out[name] = full
+    out["labels"][out["attention_mask"] == 0] = -100
+    return out
+
+
+def hf_collator() -> Any:
+    inner = Tokenizer(models.WordLevel({"[PAD]": 0, "a": 1}, unk_token="[PAD]"))
+    return DataCollatorForSeq2Seq(PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]"))
+
+
+def medians(
+    functions: dict[str, Callable[[Any], Any]], batches: list[Any], repeats: dict[str, int]
+) -> dict[str, float]:
+    """Median seconds of each over all batches; they take turns, so that a busy moment of the machine falls on all."""
+    taken: dict[str, list[float]] = {name: [] for name in functions}
+    for turn in range(max(repeats.values())):
+        for name, function in functions.items():
+            for rows in batches if turn < repeats[name] else ():
+                start = time.perf_counter()
+                function(rows)
+                taken[name].append(time.perf_counter() - start)
+    return {name: float(np.median(values)) for name, values in taken.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=40, help="turns over the batches")
+    parser.add_argument("--batches", type=int, default=16)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    functions = {
+        "penstock": create_collate_fn(pad_token_id=0),
+        "torch.full": slice_assignment,
+        "transformers": hf_collator(),
+    }
+    repeats = {"penstock": asked.repeats, "torch.full": asked.repeats, "transformers": max(2, asked.repeats // 10)}
+    for kind in ("lists", "arrays"):
+        batches = [make_rows(seed, kind == "lists") for seed in range(asked.batches)]
+        for rows in batches:
+            made = {name: function(rows) for name, function in functions.items()}
+            for name, batch in made.items():
+                if not all(torch.equal(batch[column], made["penstock"][column]) for column, _ in PADS):
+                    raise SystemExit(f"{name} gives other tensors than penstock")
+        lengths = [len(row["input_ids"]) for rows in batches for row in rows]
+        print(
+            f"rows as {kind}: {len(batches)} batches of {ROWS}, mean length {np.mean(lengths):.0f}, max {max(lengths)}"
+        )
+        for name, seconds in (found := medians(functions, batches, repeats)).items():
+            print(f"  {name:13s} {seconds * 1e6:9.0f} us   {seconds / found['penstock']:7.1f}x")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Penstock feeds training: text, images and audio into NumPy, PyTorch and JAX.
+
+The batch of step n is a pure function of (data, plan, seed, n). Names are resolved when first used: importing penstock
+imports no framework and nothing but NumPy at most.
+
+>>> import penstock as ps
+>>> loader = ps.from_arrays({"x": range(6)}).batch(3).to_numpy()
+>>> [batch["x"].tolist() for batch in loader]
+[[0, 1, 2], [3, 4, 5]]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from penstock._version import __version__ as __version__
+
+_HOMES = {
+    "_errors": (
+        "BadRecords DataError LimitError MissingExtra PenstockError RecordError StageError StateError StoreError "
+        "UsageError UserCodeError WorkerDied"
+    ),
+    "columns": "Ragged",
+    "engine.loader": "Loader",
+    "pipeline": "Pipeline mix",
+    "read": (
+        "from_arrays from_texts open_dolma open_megatron open_nanogpt open_store open_tokens read_jsonl read_parquet "
+        "read_text"
+    ),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value = getattr(import_module(f"penstock.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

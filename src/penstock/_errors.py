@@ -1,0 +1,108 @@
+"""Every exception Penstock raises on purpose.
+
+    PenstockError
+    ├── UsageError        (ValueError)    a wrong argument or combination, raised while building
+    ├── MissingExtra      (ImportError)   an optional dependency is not installed
+    ├── StateError        (ValueError)    a saved state does not fit this loader
+    ├── LimitError                        data asks for more than a limit allows
+    ├── DataError                         data is not what it should be
+    │   ├── RecordError                   one record is bad; carries which
+    │   ├── BadRecords                    some rows of one read are bad; carries each
+    │   └── StoreError                    a token store, index or manifest is damaged
+    └── StageError                        a stage of a running loader failed
+        ├── UserCodeError                 the user's own function raised
+        └── WorkerDied                    a thread or process stopped without an answer
+
+Each message has four parts: what was expected, what came, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class PenstockError(Exception):
+    """Base of the tree; formats the four parts.
+
+    >>> print(PenstockError("a JSON object", got="'[1, 2'", where="a.jsonl, line 3", fix="repair the line"))
+    expected a JSON object
+      got:   '[1, 2'
+      where: a.jsonl, line 3
+      fix:   repair the line
+    """
+
+    def __init__(self, expected: str, *, got: str = "", where: str = "", fix: str = "") -> None:
+        super().__init__(expected)
+        self.expected, self.got, self.where, self.fix = expected, got, where, fix
+
+    def __str__(self) -> str:
+        parts = [("got:  ", self.got), ("where:", self.where), ("fix:  ", self.fix)]
+        lines = [f"  {name} {text}" for name, text in parts if text]
+        return "\n".join([f"expected {self.expected}", *lines])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+def _rebuild(kind: type[PenstockError], args: tuple[object, ...], state: dict[str, object]) -> PenstockError:
+    """Makes an error again on the other side of a process boundary."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class UsageError(PenstockError, ValueError):
+    """A wrong argument or combination of steps, raised while building, before any data is read."""
+
+
+class MissingExtra(PenstockError, ImportError):
+    """An optional dependency is not installed; the message holds the exact `pip install` line."""
+
+
+class StateError(PenstockError, ValueError):
+    """A saved state does not fit this loader."""
+
+
+class LimitError(PenstockError):
+    """Data asks for more memory, pixels, depth or time than a limit in `_limits` allows."""
+
+
+class DataError(PenstockError):
+    """Data is not what it should be."""
+
+
+class RecordError(DataError):
+    """One record is bad. `row` is its place in the read that met it; `where` says which record it is."""
+
+    def __init__(self, expected: str, *, got: str = "", where: str = "", fix: str = "", row: int = 0) -> None:
+        super().__init__(expected, got=got, where=where, fix=fix)
+        self.row = row
+
+
+class BadRecords(DataError):
+    """Some rows of one read are bad. `errors` holds a `RecordError` for each, all of them."""
+
+    def __init__(self, errors: Sequence[RecordError]) -> None:
+        first = errors[0]
+        more = f" (and {len(errors) - 1} more rows of this read)" if len(errors) > 1 else ""
+        super().__init__(first.expected, got=first.got, where=first.where + more, fix=first.fix)
+        self.errors = list(errors)
+
+
+class StoreError(DataError):
+    """A token store, index or manifest is damaged or not one."""
+
+
+class StageError(PenstockError):
+    """A stage of a running loader failed."""
+
+
+class UserCodeError(StageError):
+    """The user's own function raised; the original exception is `__cause__`. `row` is the row it raised on, if one."""
+
+    row: int | None = None
+
+
+class WorkerDied(StageError):
+    """A thread or process of the engine stopped without an answer."""

@@ -1,0 +1,126 @@
+"""Looks at the header of an audio file: rate, length, channels, before memory is spent on samples.
+
+Plain WAV is walked here; FLAC, Ogg (Vorbis, Opus), MP3, AIFF and the rest of libsndfile's formats are opened by
+soundfile, which reads their header. Longer than the limit, or no audio, is refused with a `RecordError`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from penstock._errors import RecordError
+from penstock._limits import LIMITS, Limits
+from penstock._optional import need
+from penstock.audio import wav
+
+Media = bytes | bytearray | memoryview | str | os.PathLike[str]
+
+UNKNOWN_FRAMES = 1 << 60
+MAX_CHANNELS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class AudioInfo:
+    """What the header says. `frames` is -1 where a stream does not state its length."""
+
+    format: str
+    sample_rate: int
+    frames: int
+    channels: int
+
+    @property
+    def seconds(self) -> float:
+        """Length in seconds; -1 where unknown."""
+        return self.frames / self.sample_rate if self.frames >= 0 else -1.0
+
+
+def probe(data: Media, *, where: str = "", limits: Limits = LIMITS) -> AudioInfo:
+    """The header of encoded bytes, or of a file.
+
+    >>> import numpy as np
+    >>> probe(wav.encode(np.zeros(800), 8000)).seconds
+    0.1
+    """
+    with opened(data, where, limits) as (info, _, _):
+        return info
+
+
+@contextmanager
+def opened(data: Media, where: str, limits: Limits) -> Iterator[tuple[AudioInfo, Any, wav.WavInfo | None]]:
+    """Header and an open handle: a binary file with its `WavInfo`, or a `soundfile.SoundFile` with None."""
+    is_path = isinstance(data, str | os.PathLike)
+    where = where or (os.fspath(data) if is_path else "")  # type: ignore[arg-type]
+    file = _open(data, where, limits)
+    try:
+        head = file.read(12)
+        if not head:
+            raise RecordError("audio", got="0 bytes", where=where, fix="remove the empty file or write it again")
+        plain = wav.walk(file, where) if wav.is_wav(head) else None
+        if plain is not None:
+            yield (
+                _checked(AudioInfo("WAV", plain.sample_rate, plain.frames, plain.channels), where, limits),
+                file,
+                plain,
+            )
+            return
+        file.seek(0)
+        with _sound(data if is_path else file, head, where) as sound:
+            frames = -1 if sound.frames >= UNKNOWN_FRAMES else int(sound.frames)
+            yield (
+                _checked(AudioInfo(sound.format, sound.samplerate, frames, sound.channels), where, limits),
+                sound,
+                None,
+            )
+    finally:
+        file.close()
+
+
+def _open(data: Media, where: str, limits: Limits) -> BinaryIO:
+    if not isinstance(data, str | os.PathLike):
+        return io.BytesIO(data)
+    try:
+        file = io.open(os.open(data, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+    except OSError as error:
+        raise RecordError("a readable file", got=f"{type(error).__name__}: {error.strerror}", where=where) from error
+    found = os.fstat(file.fileno())
+    size = found.st_size
+    if not stat.S_ISREG(found.st_mode):  # a pipe opened without waiting for its writer
+        file.close()
+        raise RecordError("a regular file", got="a pipe, device or folder", where=where)
+    if size > limits.record_bytes:
+        file.close()
+        raise RecordError(f"a file of at most {limits.record_bytes:,} bytes", got=f"{size:,} bytes", where=where)
+    return file
+
+
+def _sound(source: Any, head: bytes, where: str) -> Any:
+    soundfile = need("soundfile", extra="audio", purpose="to read audio other than WAV")
+    try:
+        return soundfile.SoundFile(source if isinstance(source, io.BytesIO) else os.fspath(source))
+    except (soundfile.LibsndfileError, RuntimeError, TypeError, ValueError) as error:
+        raise RecordError(
+            "audio (WAV, FLAC, Ogg, MP3, AIFF or another format libsndfile reads)",
+            got=f"bytes beginning {head!r}: {error}",
+            where=where,
+            fix="remove the file, or convert it (AAC, M4A and video are not read)",
+        ) from error
+
+
+def _checked(info: AudioInfo, where: str, limits: Limits) -> AudioInfo:
+    if info.sample_rate < 1 or not 1 <= info.channels <= MAX_CHANNELS:
+        got = f"{info.sample_rate} Hz, {info.channels} channels"
+        raise RecordError(f"a sample rate, and 1 to {MAX_CHANNELS} channels", got=got, where=where)
+    if info.seconds > limits.audio_seconds:
+        raise RecordError(
+            f"audio of at most {limits.audio_seconds:,.0f} seconds",
+            got=f"{info.seconds:,.0f} seconds, according to its header",
+            where=where,
+            fix="cut it in pieces, or pass limits=Limits(audio_seconds=...) if you trust it",
+        )
+    return info

@@ -1,0 +1,129 @@
+"""Masked-language-model batches: some tokens hidden, their originals as labels.
+
+Which tokens are hidden, and by what, is a function of (seed, epoch, record, position): not of the batch, its padding
+or its order. Costs a few passes over the batch's tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _rng
+from penstock._errors import UsageError
+from penstock.batching.collate import Batch, CollateOptions, Rows, Tensors, columns_of, pad_tokens
+from penstock.batching.pad import Side
+from penstock.batching.record_id import record_keys
+from penstock.batching.schema import OutputSchema
+
+
+@dataclass(frozen=True)
+class MlmCollate:
+    """Made by `create_mlm_collate`."""
+
+    options: CollateOptions
+    mask_token_id: int
+    special_token_ids: tuple[int, ...]
+    probability: float
+    mask_share: float
+    random_share: float
+    seed: int
+    epoch: int
+    replacements: NDArray[np.int64] = field(repr=False)
+
+    def at_epoch(self, epoch: int) -> MlmCollate:
+        """The same function for another pass, with other tokens hidden."""
+        return replace(self, epoch=epoch)
+
+    def __call__(self, rows: Rows) -> Batch:
+        columns = columns_of(rows)
+        batch = pad_tokens(columns, self.options, skip=frozenset({"labels"}))
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        open_ = (mask != 0) & ~np.isin(ids, np.array(self.special_token_ids, np.int64))
+        special = batch.pop("special_tokens_mask", None)
+        if special is not None:
+            open_ &= special == 0
+        row, place = np.nonzero(open_)
+        keys = record_keys(columns, self.seed, "mlm", self.epoch)
+        draws = _rng.mix64(keys[row] + _rng.mix64(self._position(columns, ids, place, row)))
+        chosen = _rng.uniform(draws, 0) < self.probability
+        row, place, draws = row[chosen], place[chosen], draws[chosen]
+        labels = np.full_like(ids, self.options.label_pad_token_id)
+        labels[row, place] = ids[row, place]
+        how = _rng.uniform(draws, 1)
+        hidden = how < self.mask_share
+        swapped = ~hidden & (how < self.mask_share + self.random_share)
+        ids[row[hidden], place[hidden]] = self.mask_token_id
+        other = self.replacements[_rng.integers(draws[swapped], 2, len(self.replacements))]
+        ids[row[swapped], place[swapped]] = other
+        batch["labels"] = labels
+        return self.options.finish(batch)
+
+    def _position(self, columns: Mapping[str, Any], ids: NDArray[Any], place: Any, row: Any) -> _rng.U64:
+        """The token's number inside its own row, before padding and cutting."""
+        full = np.array([len(r) for r in columns["input_ids"]], np.int64)
+        cut = self.options.max_length
+        held = full if cut is None else np.minimum(full, cut)
+        shift = full - held if self.options.truncation_side == "left" else np.zeros_like(full)
+        if self.options.padding_side == "left":
+            shift = shift - (ids.shape[1] - held)
+        return np.asarray(place + shift[row], np.uint64)
+
+
+def create_mlm_collate(
+    pad_token_id: int,
+    mask_token_id: int,
+    vocab_size: int,
+    *,
+    special_token_ids: Sequence[int] = (),
+    probability: float = 0.15,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
+    seed: int = 0,
+    epoch: int = 0,
+    label_pad_token_id: int = -100,
+    padding_side: Side = "right",
+    max_length: int | None = None,
+    return_tensors: Tensors = True,
+    pad_to_multiple_of: int | None = None,
+    truncation_side: Side = "right",
+    schema: OutputSchema | None = None,
+    pad_values: Mapping[str, Any] | None = None,
+) -> MlmCollate:
+    """A collate function for masked-language-model training.
+
+    Each token is chosen with `probability`; of the chosen, `mask_share` become `mask_token_id`, `random_share` become
+    another ordinary token, the rest stay. Labels hold the originals of the chosen and `label_pad_token_id` elsewhere.
+    Special tokens are never chosen, nor drawn as replacements: those in `special_token_ids`, padding, the mask token,
+    and the ones a row's `special_tokens_mask` marks. A row is known by its `index` or `record` column, else by its
+    content; an `epoch` column, or `at_epoch(n)`, gives other choices in another pass.
+
+    >>> collate = create_mlm_collate(0, mask_token_id=4, vocab_size=100, special_token_ids=[1, 2], return_tensors="np")
+    >>> rows = [{"index": 7, "input_ids": [1, *range(10, 30), 2]}, {"index": 8, "input_ids": [1, 50, 51, 2]}]
+    >>> one, two = collate(rows), collate(rows[::-1])
+    >>> bool((one["input_ids"] == two["input_ids"][::-1]).all())
+    True
+    """
+    if not 0 <= probability <= 1 or min(mask_share, random_share) < 0 or mask_share + random_share > 1 + 1e-9:
+        raise UsageError(
+            "`probability` in [0, 1], and shares of 0 or more that sum to at most 1",
+            got=f"probability={probability}, mask_share={mask_share}, random_share={random_share}",
+            fix="the usual values are 0.15, 0.8 and 0.1",
+        )
+    special = tuple(sorted({*map(int, special_token_ids), int(pad_token_id), int(mask_token_id)}))
+    ordinary = np.setdiff1d(np.arange(vocab_size, dtype=np.int64), np.array(special, np.int64))
+    if not len(ordinary):
+        raise UsageError(
+            "a vocabulary with ordinary tokens beside the special ones",
+            got=f"vocab_size={vocab_size} and {len(special)} special tokens",
+            fix="pass the tokenizer's full vocabulary size",
+        )
+    options = CollateOptions(
+        pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
+        pad_to_multiple_of, truncation_side, schema, dict(pad_values or {}),
+    )  # fmt: skip
+    return MlmCollate(options, mask_token_id, special, probability, mask_share, random_share, seed, epoch, ordinary)

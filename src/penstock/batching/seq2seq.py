@@ -1,0 +1,114 @@
+"""Encoder-decoder batches: the source padded one way, the target another, and the decoder's inputs made from labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._errors import RecordError
+from penstock.batching.collate import Batch, CollateOptions, Rows, Tensors, columns_of, pad_tokens
+from penstock.batching.pad import Lengths, Side, valid_mask
+from penstock.batching.schema import OutputSchema
+
+_TARGET = frozenset({"labels", "decoder_input_ids", "decoder_attention_mask"})
+
+
+@dataclass(frozen=True)
+class Seq2SeqCollate:
+    """Made by `create_seq2seq_collate`."""
+
+    options: CollateOptions
+    target: CollateOptions
+    decoder_start_token_id: int
+
+    def __call__(self, rows: Rows) -> Batch:
+        columns = columns_of(rows)
+        if "labels" not in columns and "decoder_input_ids" not in columns:
+            raise RecordError(
+                "rows with a column 'labels': the target's tokens",
+                got=f"columns {', '.join(map(str, columns))}",
+                where="row 0 of the batch",
+                fix="put the target's tokens in 'labels', without a start token",
+            )
+        batch = pad_tokens(columns, self.options, skip=_TARGET)
+        lengths: Lengths = np.zeros(0, np.int64)
+        if "labels" in columns:
+            labels, lengths = self.target.pad(columns["labels"], self.target.label_pad_token_id, np.int64)
+            batch["labels"] = labels
+        if "decoder_input_ids" in columns:
+            inputs, given = self.target.pad(columns["decoder_input_ids"], self.target.pad_token_id, np.int64)
+            if "labels" in columns and (given != lengths).any():
+                row = int(np.argmax(given != lengths))
+                raise RecordError(
+                    "'decoder_input_ids' to be as long as 'labels' in every row",
+                    got=f"{given[row]} and {lengths[row]}",
+                    where=f"row {row} of the batch",
+                    fix="leave 'decoder_input_ids' out: they are made from 'labels'",
+                    row=row,
+                )
+            lengths = given
+        else:
+            inputs = self._shift_right(batch["labels"], lengths)
+        batch["decoder_input_ids"] = inputs
+        if "decoder_attention_mask" in columns:
+            mask, _ = self.target.pad(columns["decoder_attention_mask"], 0, np.int64)
+        else:
+            mask = valid_mask(lengths, inputs.shape[1], self.target.padding_side)
+        batch["decoder_attention_mask"] = mask
+        if "labels" in batch:
+            np.copyto(batch["labels"], self.target.label_pad_token_id, where=mask == 0)
+        return self.options.finish(batch)
+
+    def _shift_right(self, labels: NDArray[Any], lengths: Lengths) -> NDArray[Any]:
+        out = np.full_like(labels, self.target.pad_token_id)
+        width = labels.shape[1]
+        if width == 0:
+            return out
+        out[:, 1:] = labels[:, :-1]
+        out[out == self.target.label_pad_token_id] = self.target.pad_token_id
+        first = np.zeros(len(out), np.int64) if self.target.padding_side == "right" else width - lengths
+        filled = lengths > 0 if self.target.padding_side == "left" else np.ones(len(out), bool)
+        out[np.flatnonzero(filled), first[filled]] = self.decoder_start_token_id
+        return out
+
+
+def create_seq2seq_collate(
+    pad_token_id: int,
+    label_pad_token_id: int = -100,
+    padding_side: Side = "right",
+    max_length: int | None = None,
+    return_tensors: Tensors = True,
+    *,
+    decoder_start_token_id: int | None = None,
+    max_target_length: int | None = None,
+    target_padding_side: Side = "right",
+    pad_to_multiple_of: int | None = None,
+    truncation_side: Side = "right",
+    schema: OutputSchema | None = None,
+    pad_values: Mapping[str, Any] | None = None,
+) -> Seq2SeqCollate:
+    """A collate function for encoder-decoder training.
+
+    Rows have `input_ids` for the encoder and `labels` for the decoder, each of its own length. The batch has
+    `input_ids`, `attention_mask`, `labels`, `decoder_input_ids` (labels moved one to the right behind
+    `decoder_start_token_id`, which is `pad_token_id` unless told, as in T5) and `decoder_attention_mask`, which is 1
+    where there is a label. `max_length` fixes the encoder's width, `max_target_length` the decoder's.
+
+    >>> collate = create_seq2seq_collate(pad_token_id=0, return_tensors="np")
+    >>> batch = collate([{"input_ids": [5, 6], "labels": [7, 8, 1]}, {"input_ids": [9], "labels": [1]}])
+    >>> batch["decoder_input_ids"].tolist(), batch["labels"].tolist()
+    ([[0, 7, 8], [0, 1, 0]], [[7, 8, 1], [1, -100, -100]])
+    >>> batch["decoder_attention_mask"].tolist()
+    [[1, 1, 1], [1, 0, 0]]
+    """
+    options = CollateOptions(
+        pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
+        pad_to_multiple_of, truncation_side, schema, dict(pad_values or {}),
+    )  # fmt: skip
+    target = replace(options, padding_side=target_padding_side, max_length=max_target_length)
+    start = pad_token_id if decoder_start_token_id is None else decoder_start_token_id
+    return Seq2SeqCollate(options, target, start)

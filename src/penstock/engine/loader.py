@@ -1,0 +1,207 @@
+"""The loader: iterate, save, restore, look at any batch.
+
+Each `for` runs to the end of the current epoch; the next one is the next epoch, reshuffled. Leaving a loop early
+keeps the place: the next `for` goes on from there. The place moves when a batch is taken, never when it is merely
+prepared.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from penstock import state as states
+from penstock._errors import UsageError
+from penstock.engine.cuts import Cuts
+from penstock.engine.ordered import Ordered
+from penstock.engine.stats import Stats
+from penstock.engine.work import Output, Work
+from penstock.plan import Definition, build
+
+PREFETCH = 3
+MAX_BYTES = 512 << 20
+WORTH_A_THREAD = 300e-6  # seconds a batch; handing one over costs about a tenth of that
+PLAINLY_SLOW = 20e-3
+FEW = 8
+
+
+class Loader:
+    """Batches of a pipeline. Made by `Pipeline.to_numpy()`, `.to_torch()` and `.to_jax()`."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        output: Output,
+        *,
+        threads: int | None = None,
+        prefetch: int = PREFETCH,
+        max_bytes: int = MAX_BYTES,
+        timeout: float | None = None,
+    ) -> None:
+        batch = definition.batch
+        if batch is None:
+            raise UsageError(
+                f".batch(n) before .to_{output.name}()", got="a pipeline without one", fix="add .batch(32), for example"
+            )
+        for name, value, least in (("threads", threads, 0), ("prefetch", prefetch, 1), ("max_bytes", max_bytes, 1)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise UsageError(f"a whole number of at least {least} for {name}=", got=repr(value))
+        self.definition, self.output = definition, output
+        self._plan = build(definition)
+        self._rows = batch.rows(definition.world)
+        keep = batch.remainder != "drop"
+        self._cuts = Cuts.start(self._plan.root.size, self._rows, keep)
+        self._pad = batch.remainder == "pad"
+        self._threads = threads
+        self._prefetch, self._max_bytes, self._timeout = prefetch, max_bytes, timeout
+        self._stats = Stats()
+        self._step = 0
+
+    # Iteration.
+
+    def __iter__(self) -> Run:
+        return Run(self)
+
+    def __len__(self) -> int:
+        """Batches in one whole epoch."""
+        if self._cuts.size is None:
+            raise TypeError("an endless loader has no length: .take(n) before .batch() gives it one")
+        return self._cuts.steps(self._rows)
+
+    @property
+    def step(self) -> int:
+        """The number of the batch that comes next, counted over all epochs."""
+        return self._step
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the batch that comes next."""
+        return self._cuts.at(self._step).epoch
+
+    def batch_at(self, step: int) -> Any:
+        """The very batch of a past or future step, computed now. The loader's place does not move."""
+        return self._work().batches(_step_number(step), step + 1)[0]
+
+    def why(self, step: int, row: int = 0) -> dict[str, Any]:
+        """Which record, offsets and random key made a row of this rank's batch `step`."""
+        work = self._work()
+        picks = work.rows(_step_number(step), row)
+        if not len(picks):
+            raise UsageError("a row of the batch", got=f"row {row} of step {step}", fix="rows count from 0")
+        cut = self._cuts.at(step)
+        return {
+            "step": step,
+            "row": row,
+            "epoch": cut.epoch,
+            "n": int(picks.column("slot")[0]),
+            "record": int(picks.record[0]),
+            "pass": int(picks.column("epoch")[0]),
+            "refused_before": int(picks.column("tries")[0]),
+            "seed": self.definition.seed,
+            "from": self._plan.root.explain(picks),
+        }
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is, as plain JSON under 1 KB, the same on every rank."""
+        return states.save(self._plan, self._cuts, self._step)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a saved state; ranks, threads and batch size may differ from those it was saved with."""
+        self._cuts, self._step = states.restore(state, self._plan, self._cuts, self._rows)
+
+    # What happened.
+
+    def stats(self) -> dict[str, Any]:
+        """Seconds per stage, waits, and one sentence of verdict."""
+        facts = self._stats.summary()
+        facts["refused"] = self._plan.ledger.total
+        return facts
+
+    @property
+    def ledger(self) -> Any:
+        """What was refused, and why."""
+        return self._plan.ledger
+
+    def __repr__(self) -> str:
+        threads = "auto" if self._threads is None else self._threads
+        return f"Loader(to={self.output.name}, step={self._step}, threads={threads})"
+
+    def _work(self) -> Work:
+        return Work(self._plan, self._cuts, self.output, self._pad, self._stats)
+
+    def _begin(self, step: int, threads: int) -> Ordered:
+        """Starts computing from `step` to the end of its epoch."""
+        return Ordered(
+            self._work().batches,
+            step,
+            self._cuts.epoch_end(step),
+            threads=threads,
+            ahead=self._prefetch,
+            max_bytes=self._max_bytes,
+            size_of=self.output.nbytes,
+            timeout=self._timeout,
+        )
+
+
+class Run(Iterator[Any]):
+    """One `for` over a loader. Dropping it, leaving the loop or Ctrl-C ends its threads.
+
+    With `threads=None` batches are computed in the trainer's own thread while that takes less time than handing them
+    over would, and on threads as soon as it does not. The batches are the same.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._at = loader._step
+        self._auto = loader._threads is None
+        self._items = loader._begin(self._at, loader._threads or 0)
+        self._seen, self._spent = 0, 0.0
+
+    def __next__(self) -> Any:
+        began = time.perf_counter()
+        try:
+            batch = next(self._items)
+        except BaseException:
+            self._items.close()
+            raise
+        loader = self._loader
+        self._at += 1
+        loader._step = self._at
+        took = time.perf_counter() - began
+        loader._stats.took(took)
+        if self._auto:
+            self._consider_threads(took)
+        return batch
+
+    def _consider_threads(self, took: float) -> None:
+        """After a slow batch, or a few that are slow on average; the first one pays for opening files."""
+        self._seen += 1
+        self._spent += took if self._seen > 1 else 0.0
+        if took > PLAINLY_SLOW or (self._seen > FEW and self._spent > WORTH_A_THREAD * (self._seen - 1)):
+            self._auto = False
+            self._items.close()
+            self._items = self._loader._begin(self._at, _cores())
+        elif self._seen == 16 * FEW:  # look again at what is recent: storage may turn slow
+            self._seen, self._spent = 1, 0.0
+
+    def close(self) -> None:
+        """Ends the threads; the loader keeps its place."""
+        self._items.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_items"):
+            self._items.close()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _step_number(step: int) -> int:
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        raise UsageError("a step number of at least 0", got=repr(step), fix="steps count from 0 over all epochs")
+    return step

@@ -1,0 +1,166 @@
+"""Computes batches: steps -> rows -> picks -> columns -> what the trainer gets. Pure; any thread may call it.
+
+Consecutive steps are computed together: one `pick` and one `fetch` for all of them, then cut into batches without
+copying, so that the cost of a NumPy call is shared by many small batches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from penstock.columns import Columns, cut, rows_of
+from penstock.engine.cuts import Cuts
+from penstock.engine.stats import Stats
+from penstock.order.shard import rows_of_rank
+from penstock.plan import Plan
+from penstock.steps.node import Picks
+
+BLOCK_ROWS = 16_384  # rows whose order is worked out in one call
+KEPT_BLOCKS = 4
+
+
+class Output(Protocol):
+    """The last stage: NumPy columns in, a framework's batch out."""
+
+    name: str
+
+    def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
+        """Final dtypes and contiguous memory, for many batches at once."""
+        ...
+
+    def batch(self, columns: Columns) -> Any:
+        """One batch as the framework's own object."""
+        ...
+
+    def nbytes(self, batch: Any) -> int: ...
+
+
+class Block(NamedTuple):
+    """The picks of steps [lo, hi), all of one epoch: rows [edges[i], edges[i + 1]) make step lo + i."""
+
+    lo: int
+    hi: int
+    picks: Picks
+    edges: list[int]
+    real: list[int]  # rows of each step that are not padding
+
+
+class Work:
+    """Everything needed to compute batches of one plan for one output."""
+
+    def __init__(self, plan: Plan, cuts: Cuts, output: Output, pad: bool, stats: Stats) -> None:
+        self.plan, self.cuts, self.output, self.pad, self.stats = plan, cuts, output, pad, stats
+        self._blocks: dict[int, Block] = {}
+        self._lock = threading.Lock()
+
+    def batches(self, lo: int, hi: int) -> list[Any]:
+        """Batches [lo, hi), all of one epoch, as the output gives them."""
+        made: list[Any] = []
+        while lo < hi:
+            block = self._block(lo)
+            made += self._make(block, lo, min(hi, block.hi))
+            lo = block.hi
+        return made
+
+    def _make(self, block: Block, lo: int, hi: int) -> list[Any]:
+        clock = time.perf_counter
+        t0 = clock()
+        edges = block.edges[lo - block.lo : hi - block.lo + 1]
+        first, last = edges[0], edges[-1]
+        columns, used = self.plan.root.fetch(block.picks.rows(slice(first, last)))
+        t1 = clock()
+        parts = self._finish(columns, used, [e - first for e in edges], block.real[lo - block.lo :])
+        t2 = clock()
+        made = [self.output.batch(part) for part in parts]
+        self.stats.add(hi - lo, last - first, t1 - t0, t2 - t1, clock() - t2)
+        return made
+
+    def rows(self, step: int, row: int) -> Picks:
+        """The picks that really make one row of this rank's batch `step`; reads the batch's data to know them."""
+        block = self._block(step)
+        first, last = block.edges[step - block.lo : step - block.lo + 2]
+        used = self.plan.root.fetch(block.picks.rows(slice(first, last))).picks
+        return used.rows(slice(row, row + 1))
+
+    def _block(self, step: int) -> Block:
+        """The block of steps that holds `step`: order is worked out for many batches in one call, and kept."""
+        stage = self.cuts.stage(step)
+        per_rank = stage.rows if self.plan.whole else -(-stage.rows // self.plan.definition.world)
+        wide = max(1, BLOCK_ROWS // per_rank)
+        number = (step - stage.step) // wide
+        with self._lock:
+            block = self._blocks.get(number)
+            if block is None or not block.lo <= step < block.hi:
+                began = time.perf_counter()
+                lo = stage.step + number * wide
+                block = self._plan_block(step, lo, lo + wide)
+                self._blocks[number] = block
+                while len(self._blocks) > KEPT_BLOCKS:
+                    self._blocks.pop(next(iter(self._blocks)))
+                self.stats.ordered(time.perf_counter() - began)
+        return block
+
+    def _plan_block(self, step: int, lo: int, hi: int) -> Block:
+        """Picks of the steps of [lo, hi) that are in the epoch and stage of `step`."""
+        cuts, definition, full = self.cuts, self.plan.definition, self.cuts.stage(step).rows
+        rank, world = (0, 1) if self.plan.whole else (definition.rank, definition.world)
+        cut = cuts.at(step)
+        lo = max(lo, step - cut.offset // full, cuts.stage(step).step)
+        hi = min(hi, cuts.stage_end(step), cuts.epoch_end(step) or hi)
+        first, last = cuts.at(lo), cuts.at(hi - 1)
+        start, stop = rows_of_rank(full, rank, world)
+        offsets = np.arange(hi - lo) * full + first.offset
+        position = (offsets[:, None] + np.arange(start, stop)).reshape(-1)
+        counts = np.full(hi - lo, stop - start)
+        real = counts.copy()
+        if last.rows < full:
+            a, b = (start, stop) if self.pad else rows_of_rank(last.rows, rank, world)
+            position = np.concatenate([position[: (hi - lo - 1) * (stop - start)], offsets[-1] + np.arange(a, b)])
+            counts[-1] = b - a
+            real[-1] = max(0, min(last.rows - a, b - a))
+        size = self.plan.root.size
+        if size is not None and self.pad:
+            position = np.minimum(position, size - 1)  # padding rows repeat the epoch's last row; `valid` says so
+        slot = position if size is None else position + cut.epoch * size
+        picks = self.plan.root.pick(position, cut.epoch).with_slot(slot)
+        return Block(lo, hi, picks, [0, *np.cumsum(counts).tolist()], real.tolist())
+
+    def _finish(self, columns: Columns, picks: Picks, edges: list[int], real: list[int]) -> list[Columns]:
+        plan = self.plan
+        if not plan.finish and not self.pad:
+            return _split(self.output.block(columns, plan.root.ids), edges)
+        parts = []
+        for raw, (a, b), count in zip(_split(columns, edges), pairwise(edges), real, strict=False):
+            part = raw
+            for step, base in plan.finish:
+                part = step.apply(part, picks.rows(slice(a, b)), base)
+            if self.pad:
+                part = _mark_padding(part, count)
+            if plan.whole:
+                mine = rows_of_rank(b - a, plan.definition.rank, plan.definition.world)
+                part = cut(part, *mine)
+            parts.append(self.output.block(part, plan.root.ids))
+        return parts
+
+
+def _split(columns: Columns, edges: list[int]) -> list[Columns]:
+    if len(edges) == 2:
+        return [columns]
+    return [cut(columns, a, b) for a, b in pairwise(edges)]
+
+
+def _mark_padding(columns: Columns, real: int) -> Columns:
+    valid = np.arange(rows_of(columns)) < real
+    out = dict(columns)
+    labels = out.get("labels")
+    if not valid.all() and isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
+        labels = labels.astype(np.int64)
+        labels[~valid] = -100
+        out["labels"] = labels
+    out["valid"] = valid
+    return out

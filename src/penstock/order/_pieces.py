@@ -1,0 +1,67 @@
+"""The answers of plans, ragged: which pieces of documents make up a pack or chunk, which records a batch.
+
+Everything is a handful of NumPy calls whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+
+
+class Pieces(NamedTuple):
+    """Row i is made of the pieces `offsets[i]` to `offsets[i + 1]`: `lengths[j]` tokens of `documents[j]`, from token
+    `starts[j]` of that document."""
+
+    offsets: I64
+    documents: I64
+    starts: I64
+    lengths: I64
+
+
+class Batches(NamedTuple):
+    """Batch i is the records `offsets[i]` to `offsets[i + 1]`, to be padded to `rows[i]` rows of `lengths[i]`."""
+
+    offsets: I64
+    records: I64
+    rows: I64
+    lengths: I64
+
+
+def prefix(counts: I64) -> I64:
+    """Running sums with a leading zero.
+
+    >>> prefix(np.array([3, 0, 2])).tolist()
+    [0, 3, 3, 5]
+    """
+    out = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=out[1:])
+    return out
+
+
+def ranges(firsts: I64, counts: I64) -> I64:
+    """The numbers firsts[i], firsts[i] + 1, ... (counts[i] of them), for every i, one after another.
+
+    >>> ranges(np.array([5, 0]), np.array([3, 2])).tolist()
+    [5, 6, 7, 0, 1]
+    """
+    offsets = prefix(counts)
+    return np.arange(offsets[-1]) + np.repeat(firsts - offsets[:-1], counts)
+
+
+def put_in_rows(rows: I64, n_rows: int, documents: I64, starts: I64, lengths: I64) -> Pieces:
+    """Groups loose pieces by their row; pieces of one row keep the order they came in.
+
+    >>> pieces = put_in_rows(np.array([1, 0, 1]), 2, np.array([7, 8, 9]), np.zeros(3, int), np.ones(3, int))
+    >>> pieces.offsets.tolist(), pieces.documents.tolist()
+    ([0, 1, 3], [8, 7, 9])
+    """
+    offsets = prefix(np.bincount(rows, minlength=n_rows).astype(np.int64))
+    if np.all(rows[1:] >= rows[:-1]):
+        return Pieces(offsets, documents, starts, lengths)
+    order = np.argsort(rows, kind="stable")
+    return Pieces(offsets, documents[order], starts[order], lengths[order])

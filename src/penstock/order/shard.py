@@ -1,0 +1,123 @@
+"""Which rows of a global batch belong to which rank, and which rank this process is.
+
+A global batch is the same whatever the number of ranks; a rank takes a contiguous slice of its rows. `find_rank` looks
+at frameworks that the program has already imported and at the environment; it imports nothing and starts no backend.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from penstock._errors import UsageError
+
+# Launchers, most specific first: torchrun's variables are set inside a SLURM or MPI job as well.
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+
+
+def rows_of_rank(rows: int, rank: int, world: int) -> tuple[int, int]:
+    """The rows `[start, stop)` of a global batch that a rank takes: contiguous, disjoint, none left over.
+
+    Equal slices when `world` divides `rows`; otherwise (a short last batch) sizes differ by at most one.
+
+    >>> [rows_of_rank(8, rank, 4) for rank in range(4)]
+    [(0, 2), (2, 4), (4, 6), (6, 8)]
+    >>> [rows_of_rank(3, rank, 4) for rank in range(4)]
+    [(0, 0), (0, 1), (1, 2), (2, 3)]
+    """
+    check_rank(rank, world)
+    if rows < 0:
+        raise UsageError("a batch of zero or more rows", got=str(rows), where="shard", fix="give the global batch size")
+    return rows * rank // world, rows * (rank + 1) // world
+
+
+def check_rank(rank: int, world: int, where: str = "shard") -> None:
+    """Raises unless `0 <= rank < world`."""
+    if world < 1:
+        raise UsageError(
+            "a world of at least 1 rank", got=f"world={world}", where=where, fix="give the number of ranks, 1 for one"
+        )
+    if not 0 <= rank < world:
+        raise UsageError(
+            f"a rank from 0 to {world - 1}",
+            got=f"rank={rank}, world={world}",
+            where=where,
+            fix="ranks count from 0; give the data-parallel rank and the number of data-parallel ranks",
+        )
+
+
+def find_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """This process's `(rank, world)`: from torch.distributed, JAX, or the launcher's variables; else `(0, 1)`.
+
+    torch and JAX are asked only if they are already imported and initialised.
+
+    >>> find_rank({"RANK": "2", "WORLD_SIZE": "8"})
+    (2, 8)
+    """
+    found = _from_torch() or _from_jax() or _from_environment(os.environ if environ is None else environ)
+    return found or (0, 1)
+
+
+def _from_torch() -> tuple[int, int] | None:
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return int(distributed.get_rank()), int(distributed.get_world_size())
+
+
+def _from_jax() -> tuple[int, int] | None:
+    jax: Any = sys.modules.get("jax")
+    if jax is None:
+        return None
+    # jax.process_count() starts a backend if none is running, which takes seconds and grabs the devices. It is asked
+    # only where that has happened; before, jax.distributed.initialize has left the numbers in its global state.
+    bridge: Any = sys.modules.get("jax._src.xla_bridge")
+    started = getattr(bridge, "backends_are_initialized", None)
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if started is not None and started():
+        rank, world = int(jax.process_index()), int(jax.process_count())
+    elif getattr(state, "client", None) is not None:
+        rank, world = int(getattr(state, "process_id", 0)), int(getattr(state, "num_processes", 1))
+    else:
+        return None
+    return (rank, world) if world > 1 else None
+
+
+def _from_environment(environ: Mapping[str, str]) -> tuple[int, int] | None:
+    for rank_name, world_name in _LAUNCHERS:
+        rank, world = environ.get(rank_name), environ.get(world_name)
+        if rank is None and (world is None or world_name != "WORLD_SIZE"):
+            continue  # schedulers set their counts for a whole allocation, also where no rank runs
+        if world is None and (rank_name, rank) == ("SLURM_PROCID", "0"):
+            continue  # what a batch script sees that never asked for tasks
+        if rank is None or world is None:
+            missing, present = (rank_name, world_name) if rank is None else (world_name, rank_name)
+            raise UsageError(
+                f"{rank_name} and {world_name} to be set together",
+                got=f"{present}={environ[present]!r}, but no {missing}",
+                where="the environment of this process",
+                fix=f"set {missing}, unset {present}, or give shard(rank=, world=)",
+            )
+        numbers = _number(rank_name, rank), _number(world_name, world)
+        check_rank(*numbers, where=f"{rank_name} and {world_name} in the environment")
+        return numbers
+    return None
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UsageError(
+            f"a whole number in {name}",
+            got=repr(text),
+            where="the environment of this process",
+            fix=f"set {name} to a number or give shard(rank=, world=)",
+        ) from error

@@ -1,0 +1,50 @@
+"""`to_numpy`: dicts of contiguous NumPy arrays; ragged columns stay `Ragged`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.columns import Columns, Ragged, nbytes
+from penstock.outputs.buffers import Buffers
+
+
+def widened(columns: Columns, ids: frozenset[str], dtype: Any, buffers: Buffers) -> Columns:
+    """Token ids as `dtype`, everything contiguous; copies only what is not so already."""
+    out: Columns = {}
+    for name, column in columns.items():
+        if isinstance(column, Ragged):
+            values = _final(column.values, name in ids, dtype, buffers)
+            out[name] = column if values is column.values else Ragged(values, column.offsets)
+        else:
+            out[name] = _final(column, name in ids, dtype, buffers)
+    return out
+
+
+def _final(array: Any, is_ids: bool, dtype: Any, buffers: Buffers) -> Any:
+    kind = array.dtype.kind
+    if (kind == "u" and (is_ids or array.dtype.itemsize > 1)) or (kind == "i" and is_ids):
+        return array if array.dtype == dtype and array.flags.c_contiguous else buffers.cast(array, dtype)
+    if array.flags.c_contiguous:
+        return array
+    return array.copy(order="C") if kind == "O" else buffers.cast(array, array.dtype)
+
+
+class NumpyOutput:
+    """Token ids come as `ids` (int64 unless asked)."""
+
+    name = "numpy"
+
+    def __init__(self, ids: Any = np.int64) -> None:
+        self.ids = np.dtype(ids)
+        self.buffers = Buffers()
+
+    def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
+        return widened(columns, ids, self.ids, self.buffers)
+
+    def batch(self, columns: Columns) -> Columns:
+        return columns
+
+    def nbytes(self, batch: Columns) -> int:
+        return nbytes(batch)

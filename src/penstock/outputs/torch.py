@@ -1,0 +1,61 @@
+"""`to_torch`: dicts of contiguous torch tensors, on the host, pinned, or on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock._errors import UsageError
+from penstock._optional import need
+from penstock.columns import Columns, Ragged
+from penstock.outputs.buffers import Buffers
+from penstock.outputs.numpy import widened
+
+
+class TorchOutput:
+    """Token ids come as `ids` (int64 unless asked). Columns of strings or objects come as lists."""
+
+    name = "torch"
+
+    def __init__(self, device: Any = None, pin_memory: bool = False, ids: Any = np.int64) -> None:
+        self.torch = need("torch", extra="torch", purpose="for .to_torch()")
+        self.ids = np.dtype(ids)
+        self.buffers = Buffers()
+        self.device = None if device is None else self.torch.device(device)
+        self.pin = pin_memory and self.torch.cuda.is_available()
+
+    def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
+        return widened(columns, ids, self.ids, self.buffers)
+
+    def batch(self, columns: Columns) -> dict[str, Any]:
+        return {name: self._tensor(name, column) for name, column in columns.items()}
+
+    def _tensor(self, name: str, column: Any) -> Any:
+        if isinstance(column, Ragged):
+            raise UsageError(
+                f"rows of equal length in column {name!r} for torch",
+                got=f"lengths from {column.lengths.min(initial=0)} to {column.lengths.max(initial=0)}",
+                fix=".pad(to='longest') or .pack(...) before .to_torch()",
+            )
+        if column.dtype == object:
+            return column.tolist()
+        if not column.flags.writeable:
+            column = column.copy()  # torch has no read-only tensors
+        tensor = self.torch.from_numpy(column)
+        if self.pin:
+            tensor = tensor.pin_memory()
+        return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pin)
+
+    def nbytes(self, batch: dict[str, Any]) -> int:
+        return sum(_bytes(value) for value in batch.values())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "torch"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, torch=need("torch", extra="torch"))
+
+
+def _bytes(value: Any) -> int:
+    return len(value) * 64 if isinstance(value, list) else int(value.nbytes)

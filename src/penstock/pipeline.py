@@ -1,0 +1,145 @@
+"""The fluent shell: one line per verb, no logic. Everything a verb means is in `penstock.steps`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from penstock.engine.loader import Loader
+from penstock.outputs.jax import JaxOutput
+from penstock.outputs.numpy import NumpyOutput
+from penstock.outputs.torch import TorchOutput
+from penstock.plan import Definition, Mix, Stop
+from penstock.show import peek, show
+from penstock.sources.base import Source
+from penstock.steps.base import Step
+from penstock.steps.batch import Batch, Remainder
+from penstock.steps.filter import Filter
+from penstock.steps.guard import SkipErrors
+from penstock.steps.limit import Repeat, Skip, Take
+from penstock.steps.mapping import Map, MapBatches
+from penstock.steps.pad import Pad
+from penstock.steps.shuffle import Shuffle
+from penstock.steps.windows import Windows
+
+
+class Pipeline:
+    """A source and what is done to its rows. Immutable: every verb gives a new pipeline.
+
+    >>> import penstock as ps
+    >>> loader = ps.from_arrays({"x": range(10)}).shuffle(seed=7).batch(5).to_numpy(threads=0)
+    >>> [sorted(b["x"].tolist()) for b in loader] != [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    True
+    """
+
+    __slots__ = ("definition",)
+    definition: Definition
+
+    def __init__(self, origin: Source | Definition) -> None:
+        definition = origin if isinstance(origin, Definition) else Definition(origin)
+        object.__setattr__(self, "definition", definition)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("a pipeline is immutable: each verb gives a new one")
+
+    def _then(self, step: Step) -> Pipeline:
+        return Pipeline(self.definition.then(step))
+
+    # Order.
+
+    def shuffle(self, seed: int = 0, *, block: int | None = None, window: int | None = None) -> Pipeline:
+        """Another order every epoch, from `seed`. `block` and `window` keep reads near each other."""
+        return self._then(Shuffle(seed, block, window))
+
+    def take(self, count: int) -> Pipeline:
+        """The first `count` rows."""
+        return self._then(Take(count))
+
+    def skip(self, count: int) -> Pipeline:
+        """All but the first `count` rows."""
+        return self._then(Skip(count))
+
+    def repeat(self, times: int | None = None) -> Pipeline:
+        """Several passes in one epoch, or endless; batches then cross from one pass to the next."""
+        return self._then(Repeat(times))
+
+    def shard(self, rank: int | None = None, world: int | None = None) -> Pipeline:
+        """This rank's share of every batch. Without arguments it is found from the framework or the environment."""
+        return Pipeline(self.definition.share(rank, world))
+
+    # Content.
+
+    def windows(self, length: int, stride: int | None = None) -> Pipeline:
+        """Windows of `length` tokens, `stride` apart, with the next tokens as `labels`."""
+        return self._then(Windows(length, stride))
+
+    def map(self, function: Callable[..., Any], *, version: str | None = None) -> Pipeline:
+        """`function(record) -> record`; a parameter `rng` gets a generator keyed by the record."""
+        return self._then(Map(function, version))
+
+    def map_batches(self, function: Callable[..., Any], *, whole: bool = False, version: str | None = None) -> Pipeline:
+        """`function(columns) -> columns`; a parameter `keys` gets a random key per row."""
+        return self._then(MapBatches(function, whole, version))
+
+    def filter(self, function: Callable[..., Any], *, batched: bool = False, version: str | None = None) -> Pipeline:
+        """Only records that `function` likes; the place of a refused one is filled, nobody else moves."""
+        return self._then(Filter(function, batched, version))
+
+    def skip_errors(self, budget: int | float | None = None) -> Pipeline:
+        """Bad records are refused, listed in the ledger and their places filled; past the budget is an error."""
+        return self._then(SkipErrors(budget))
+
+    def pad(self, to: int | Literal["longest"] = "longest", **options: Any) -> Pipeline:
+        """Rows of equal length: a number, or "longest" of the batch."""
+        return self._then(Pad(to, **options))
+
+    def batch(self, size: int | None = None, *, per_rank: int | None = None, remainder: Remainder = "drop") -> Pipeline:
+        """`size` rows a step over all ranks together, or `per_rank` on each."""
+        return self._then(Batch(size, per_rank, remainder))
+
+    # Outputs.
+
+    def to_numpy(self, *, ids: Any = "int64", **engine: Any) -> Loader:
+        """A loader of NumPy arrays."""
+        return Loader(self.definition, NumpyOutput(ids), **engine)
+
+    def to_torch(self, *, device: Any = None, pin_memory: bool = False, ids: Any = "int64", **engine: Any) -> Loader:
+        """A loader of torch tensors."""
+        return Loader(self.definition, TorchOutput(device, pin_memory, ids), **engine)
+
+    def to_jax(self, *, sharding: Any = None, ids: Any = "int32", **engine: Any) -> Loader:
+        """A loader of JAX arrays."""
+        return Loader(self.definition, JaxOutput(sharding, ids), **engine)
+
+    # Looking at it.
+
+    def peek(self, rows: int = 5) -> list[dict[str, Any]]:
+        """The first rows as dicts."""
+        return peek(self.definition, rows)
+
+    def fingerprint(self) -> str:
+        """Equal for pipelines that give the same rows in the same order."""
+        return self.definition.fingerprint()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pipeline) and self.definition.parts() == other.definition.parts()
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint())
+
+    def __repr__(self) -> str:
+        return show(self.definition)
+
+
+def mix(
+    pipelines: Sequence[Pipeline],
+    weights: Sequence[float] | None = None,
+    *,
+    seed: int = 0,
+    stop: Stop = "never",
+) -> Pipeline:
+    """Rows of several pipelines in proportion to `weights` (default: to their sizes).
+
+    An epoch ends "never", or when the "first" or "all" sources have been given once.
+    """
+    return Pipeline(Definition(Mix.of([p.definition for p in pipelines], weights, seed, stop)))

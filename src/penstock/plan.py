@@ -1,0 +1,224 @@
+"""A pipeline as data, and what it is built into.
+
+`Definition` is frozen: a source (or a mixture of definitions) and steps. It can be printed, compared and fingerprinted
+without reading a record. `build` turns it into a `Plan`: the tree of nodes, how rows are batched, and what is done
+to a batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, Protocol, get_args
+
+from penstock import _rng
+from penstock._errors import UsageError
+from penstock._ledger import Ledger
+from penstock.columns import Columns
+from penstock.order.mix import Mixture
+from penstock.order.shard import check_rank, find_rank
+from penstock.order.weights import proportional
+from penstock.sources.base import Source
+from penstock.steps.base import Context, Step
+from penstock.steps.batch import Batch
+from penstock.steps.mapping import MapBatches
+from penstock.steps.mix import Mixed
+from penstock.steps.node import Leaf, Node, Picks
+
+Stop = Literal["never", "first", "all"]
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Several definitions in proportion; `stop` says when an epoch ends."""
+
+    branches: tuple[Definition, ...]
+    weights: tuple[float, ...]
+    seed: int = 0
+    stop: Stop = "never"
+    stages: tuple[tuple[int, tuple[float, ...]], ...] = ()
+
+    @classmethod
+    def of(cls, branches: Sequence[Definition], weights: Sequence[float] | None, seed: int, stop: Stop) -> Mix:
+        """Checks and completes the arguments of `penstock.mix`."""
+        if not branches:
+            raise UsageError("at least one pipeline in penstock.mix()", got="none")
+        if stop not in get_args(Stop):
+            raise UsageError('stop="never", "first" or "all" in penstock.mix()', got=repr(stop))
+        if weights is None:
+            sizes = [build(branch).root.size for branch in branches]
+            if any(size is None for size in sizes):
+                raise UsageError("weights in penstock.mix() of an endless pipeline", got="none", fix="weights=[...]")
+            weights = proportional([size or 0 for size in sizes])
+        if len(weights) != len(branches):
+            raise UsageError(
+                f"{len(branches)} weights in penstock.mix(), one per pipeline", got=f"{len(weights)}: {list(weights)}"
+            )
+        return cls(tuple(branches), tuple(float(w) for w in weights), seed, stop)
+
+    def spec(self) -> dict[str, Any]:
+        return {"weights": list(self.weights), "seed": self.seed, "stop": self.stop}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A source and the steps after it; `rank` and `world` say which share of each batch is ours."""
+
+    origin: Source | Mix
+    steps: tuple[Step, ...] = ()
+    rank: int = 0
+    world: int = 1
+
+    def then(self, step: Step) -> Definition:
+        return replace(self, steps=(*self.steps, step))
+
+    def share(self, rank: int | None, world: int | None) -> Definition:
+        """The same, for one rank; without arguments the rank is found from the framework or the environment."""
+        if rank is None and world is None:
+            rank, world = find_rank()
+        if rank is None or world is None:
+            raise UsageError("both rank and world in .shard(), or neither", got=f"rank={rank!r}, world={world!r}")
+        check_rank(rank, world)
+        return replace(self, rank=rank, world=world)
+
+    @property
+    def batch(self) -> Batch | None:
+        return next((s for s in self.steps if isinstance(s, Batch)), None)
+
+    @property
+    def seed(self) -> int:
+        """The run's seed: the first one that was given."""
+        return next((int(seed) for s in self.steps if (seed := getattr(s, "seed", None)) is not None), 0)
+
+    def parts(self) -> list[tuple[str, str]]:
+        """Name and short digest of everything that decides the rows and their order; batch size and world do not."""
+        if isinstance(self.origin, Mix):
+            parts = [(f"{i}.{name}", d) for i, b in enumerate(self.origin.branches) for name, d in b.parts()]
+            parts.append(("mix", _digest(self.origin.spec())))
+        else:
+            parts = [("source", _digest(self.origin.fingerprint()))]
+        parts += [(s.name, _digest(s.spec())) for s in self.steps if not isinstance(s, Batch)]
+        return parts
+
+    def fingerprint(self) -> str:
+        """Equal for pipelines that give the same rows in the same order."""
+        return fingerprint_of(self.parts())
+
+
+def fingerprint_of(parts: list[tuple[str, str]]) -> str:
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
+
+class Finish(Protocol):
+    """What is done to a whole batch. With `whole` it needs all rows of the global batch, on every rank."""
+
+    whole: bool
+
+    def apply(self, columns: Columns, picks: Picks, base: int) -> Columns: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A definition, built: ready to compute any batch."""
+
+    definition: Definition
+    root: Node
+    finish: tuple[tuple[Finish, int], ...]
+    ledger: Ledger = field(compare=False)
+    refusals: Ledger = field(compare=False)
+
+    @cached_property
+    def parts(self) -> list[tuple[str, str]]:
+        """The definition's parts, worked out once: a source may have to read its files to know its content."""
+        return self.definition.parts()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.parts)
+
+    @property
+    def whole(self) -> bool:
+        """Whether a rank must make the whole global batch before taking its share."""
+        return self.definition.world > 1 and any(step.whole for step, _ in self.finish)
+
+
+def build(definition: Definition) -> Plan:
+    """Builds the nodes; every wrong combination of steps is refused here, before any record is read."""
+    ledger, refusals = Ledger(), Ledger()
+    root, finish = grow(definition, ledger, refusals, 0, definition.seed)
+    return Plan(definition, root, finish, ledger, refusals)
+
+
+def grow(
+    definition: Definition, ledger: Ledger, refusals: Ledger, first: int, seed: int
+) -> tuple[Node, tuple[tuple[Finish, int], ...]]:
+    """The nodes of a definition whose sources are numbered from `first`, and what is done to its batches."""
+    node: Node
+    if isinstance(definition.origin, Mix):
+        node = _grow_mix(definition.origin, ledger, refusals, first, seed)
+    else:
+        node = Leaf(definition.origin, first)
+    seen: dict[str, int] = {}
+    finish: list[tuple[Finish, int]] = []
+    batched = False
+    for step in definition.steps:
+        place = seen.get(step.name, 0)
+        seen[step.name] = place + 1
+        if isinstance(step, Batch):
+            if batched:
+                raise UsageError("one .batch() in a pipeline", got="two", fix="keep the one you mean")
+            batched = True
+        elif getattr(step, "of_batches", False) or (batched and isinstance(step, MapBatches)):
+            finish.append((step, _rng.key(seed, step.name, place)))  # type: ignore[arg-type]
+        elif batched or finish:
+            after = ".batch()" if batched else f".{definition.steps[definition.steps.index(step) - 1].name}()"
+            raise UsageError(
+                f".{step.name}() before {after}",
+                got=f"{after} and then .{step.name}()",
+                fix=f"put .{step.name}() first; after .batch() come only .map_batches(), .pad() and outputs",
+            )
+        else:
+            node = step.build(node, Context(seed, place, ledger, refusals))
+    return node, tuple(finish)
+
+
+def _grow_mix(mix: Mix, ledger: Ledger, refusals: Ledger, first: int, seed: int) -> Node:
+    children: list[Node] = []
+    for branch in mix.branches:
+        if branch.batch is not None:
+            raise UsageError(
+                "sources without .batch() in penstock.mix()", got="one that is already batched", fix="batch the mixture"
+            )
+        child, finish = grow(branch, ledger, refusals, first, branch.seed or seed)
+        if finish:
+            raise UsageError(
+                "single rows from each source of penstock.mix()",
+                got="a source that ends in .pad()",
+                fix="pad the mixture",
+            )
+        children.append(child)
+        first += sum(1 for _ in child.leaves())
+    mixture = Mixture(
+        weights=mix.weights,
+        sizes=tuple(c.size for c in children),
+        key=_rng.key(mix.seed, "mix"),
+        stages=mix.stages,
+    )
+    ends = {"never": lambda: None, "first": mixture.first_exhausted, "all": mixture.all_exhausted}
+    return Mixed(children, mixture, ends[mix.stop]())
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=4).hexdigest()
+
+
+def differences(saved: Sequence[Sequence[str]], now: Sequence[tuple[str, str]]) -> str:
+    """Names what differs between two lists of parts, in a few words."""
+    old, new = [str(p[0]) for p in saved], [p[0] for p in now]
+    if old != new:
+        return f"the steps were {' > '.join(old)}; they are {' > '.join(new)}"
+    changed = [n for (n, d), (_, e) in zip(now, saved, strict=True) if d != e]
+    return "other data or arguments in: " + ", ".join(changed)

@@ -1,0 +1,203 @@
+"""Data that is already in memory: named arrays, or a list of strings.
+
+Nothing is copied when a source is made from arrays; a read is one NumPy selection per column. The fingerprint hashes
+all content once, so arrays must not be changed afterwards. Memory-mapped arrays work and stay on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from penstock import _hash
+from penstock._errors import StateError, UsageError
+from penstock.columns import Column, Columns, Ragged, nbytes, strings, take
+from penstock.sources.cutting import PIECE_BYTES
+from penstock.sources.lines import Chunk, Cursor
+
+
+class Arrays:
+    """Columns of equal length: arrays, `Ragged`, or lists (of numbers, of number lists, of anything else).
+
+    >>> source = Arrays({"x": np.arange(4), "tag": ["a", "b", "c", "d"], "ids": [[1, 2], [3], [], [4]]})
+    >>> batch = source.read(np.array([3, 0]))
+    >>> batch["x"].tolist(), batch["tag"].tolist(), batch["ids"].tolist()
+    ([3, 0], ['d', 'a'], [[4], [1, 2]])
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        if not isinstance(columns, Mapping) or not columns:
+            raise UsageError(
+                "a dict of columns", got="an empty one" if isinstance(columns, Mapping) else type(columns).__name__,
+                fix='from_arrays({"x": array})',
+            )  # fmt: skip
+        self._columns: Columns = {str(name): _column(str(name), values) for name, values in columns.items()}
+        (first, column), *others = self._columns.items()
+        self._rows = len(column)
+        for name, other in others:
+            if len(other) != self._rows:
+                raise UsageError(
+                    "columns of one length",
+                    got=f"{first!r} has {self._rows} rows, {name!r} has {len(other)}",
+                    fix="cut or complete the shorter column",
+                )
+        if not self._rows:
+            raise UsageError("at least one row", got=f"{first!r} has none", fix="give some data")
+        self._id = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return list(self._columns)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        indices = np.asarray(indices, np.int64)
+        if len(indices) and (indices.min() < 0 or indices.max() >= self._rows):
+            raise UsageError(f"record numbers in [0, {self._rows})", got=str(int(indices.max())), fix="ask for less")
+        return take(self._columns, indices)
+
+    def fingerprint(self) -> str:
+        """Hash of names, dtypes, shapes and all values."""
+        if not self._id:
+            parts: list[Any] = ["arrays"]
+            for name, column in self._columns.items():
+                parts += [name, *_parts(name, column)]
+            self._id = _hash.content_id(parts)
+        return self._id
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "arrays", "records": self._rows, "bytes": nbytes(self._columns), "columns": self.columns}
+
+    def locate(self, index: int) -> dict[str, Any]:
+        return {"row": int(index)}
+
+    def __repr__(self) -> str:
+        return f"Arrays({self._rows} rows: {', '.join(self._columns)})"
+
+
+def _column(name: str, values: Any) -> Column:
+    if isinstance(values, Ragged):
+        return values
+    if isinstance(values, np.ndarray):
+        if values.ndim == 0:
+            raise UsageError(
+                "columns with one value per row", got="a single number", where=f"column {name!r}", fix="[x]"
+            )
+        # Fixed-width text is an accident of how the array was made; rows are str like everywhere else.
+        return strings(values.tolist()) if values.dtype.kind in "US" and values.ndim == 1 else values
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        array = np.asarray(values) if hasattr(values, "__array__") else None
+        if array is not None and array.ndim and array.dtype != object:
+            return array
+        raise UsageError(
+            "a column as an array or a list", got=type(values).__name__, where=f"column {name!r}", fix="list(...) it"
+        )
+    if values and all(type(v) in (int, float, bool, np.bool_) or isinstance(v, np.number) for v in values):
+        return np.asarray(values)
+    if values and all(isinstance(v, list | tuple | np.ndarray) for v in values):
+        return _rows(values)
+    return strings(values)
+
+
+def _rows(values: Sequence[Any]) -> Column:
+    """Rows of numbers: one array when they have one shape, ragged when they are lists of different lengths."""
+    arrays = [np.asarray(v) if len(v) else np.empty(0, np.int64) for v in values]
+    if any(a.dtype.kind not in "biuf" for a in arrays):
+        return strings(values)
+    if len({a.shape for a in arrays}) == 1 and isinstance(values[0], np.ndarray):
+        return np.stack(arrays)
+    return Ragged.of(arrays) if all(a.ndim == 1 for a in arrays) else strings(values)
+
+
+def _parts(name: str, column: Column) -> list[Any]:
+    if isinstance(column, Ragged):
+        low, high = int(column.offsets[0]), int(column.offsets[-1])
+        return ["ragged", column.lengths, np.asarray(column.values[low:high])]
+    if column.dtype != object:
+        return ["array", np.asarray(column)]
+    return ["objects", str(column.shape), *(_object(name, i, value) for i, value in enumerate(column.flat))]
+
+
+def _object(name: str, row: int, value: Any) -> Any:
+    if isinstance(value, str | bytes) or value is None:
+        return value
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        raise UsageError(
+            "values with content that can be hashed: numbers, text, bytes, arrays, JSON-like lists and dicts",
+            got=type(value).__name__,
+            where=f"column {name!r}, row {row}",
+            fix="convert them first",
+        ) from error
+
+
+class Texts:
+    """A list of strings, column `text`.
+
+    >>> Texts(["one", "two"]).read(np.array([1]))["text"].tolist()
+    ['two']
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        if isinstance(texts, str):
+            raise UsageError("a list of texts", got="one str", fix="from_texts([text])")
+        self._texts = list(texts)
+        for i, text in enumerate(self._texts):
+            if not isinstance(text, str):
+                raise UsageError("texts as str", got=type(text).__name__, where=f"text {i}", fix="decode or drop it")
+        if not self._texts:
+            raise UsageError("at least one text", got="an empty list", fix="give some data")
+        self._column = strings(self._texts)
+        self._id = ""
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        indices = np.asarray(indices, np.int64)
+        if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
+            raise UsageError(f"record numbers in [0, {len(self)})", got=str(int(indices.max())), fix="ask for less")
+        return {"text": self._column[indices]}
+
+    def iterate(self, start: Cursor | None = None) -> Iterator[Chunk]:
+        """All texts in order; the cursor's offset is the number of the next text."""
+        at = 0 if start is None else start.get("offset", -1)
+        if not isinstance(at, int) or not 0 <= at <= len(self):
+            raise StateError(
+                "a cursor of these texts",
+                got=repr(start)[:200],
+                where=f"{len(self)} texts",
+                fix="start from the beginning",
+            )
+        while at < len(self):
+            stop, held = at, 0
+            while stop < len(self) and held < PIECE_BYTES:
+                held += len(self._texts[stop])
+                stop += 1
+            places = [(0, i + 1, i) for i in range(at, stop)]
+            yield Chunk(self._texts[at:stop], places, {"file": 0, "offset": stop, "line": stop}, file_bytes=held)
+            at = stop
+
+    def fingerprint(self) -> str:
+        """Hash of all texts."""
+        self._id = self._id or _hash.content_id(["texts", *self._texts])
+        return self._id
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "texts", "records": len(self), "bytes": sum(map(len, self._texts))}
+
+    def locate(self, index: int) -> dict[str, Any]:
+        return {"row": int(index)}
+
+    def __repr__(self) -> str:
+        return f"Texts({len(self)})"

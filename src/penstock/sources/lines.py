@@ -1,0 +1,462 @@
+"""Line files: records found by byte offset, plain or compressed, here or behind a URL.
+
+Random access keeps one int64 per record (two where blank lines shift the numbers) and reads nothing else into memory.
+The index is built on the first `len` or `fetch`, by one scan of each file. A compressed file is decompressed once
+into a temporary file that has no name, is bounded by the limits and vanishes with the process. `chunks` is the
+one-pass way: no index, no copy, and a cursor after every chunk.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _files
+from penstock._errors import DataError, LimitError, RecordError, StateError, UsageError
+from penstock._limits import Limits
+from penstock.sources import compressed
+from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints, Piece
+
+Cursor = Mapping[str, int]
+Position = tuple[int, int, int]
+"""File number, 1-based line (or record) in it, byte offset (or row) in it."""
+_PICKLED_INDEX = 64 << 20
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Consecutive records of a one-pass read. Going on from `cursor` gives exactly what follows."""
+
+    texts: list[str]
+    positions: list[Position]
+    cursor: dict[str, int]
+    errors: list[RecordError] = field(default_factory=list)
+    error_positions: list[Position] = field(default_factory=list)
+    file_bytes: int = 0
+    """Bytes of the files (as stored) read for this chunk, for progress."""
+
+
+Parse = Callable[[Piece, str], tuple[list[str], list[tuple[int, RecordError]]]]
+
+
+def place(path: str, line: int, offset: int) -> str:
+    """How messages name a record."""
+    return f"{path}, line {line}, byte {offset}"
+
+
+def too_long(path: str, line: int, offset: int, limit: int, what: str = "line") -> RecordError:
+    """The error for a record beyond the limit."""
+    return RecordError(
+        f"a {what} of at most {limit} bytes",
+        got="a longer one",
+        where=place(path, line, offset),
+        fix=f"split it, or raise limits.{'line' if what == 'line' else 'record'}_bytes",
+    )
+
+
+@dataclass(slots=True)
+class Index:
+    """Where the records of one file begin. `lines` is None when record i is line i + 1."""
+
+    starts: Ints
+    lines: Ints | None
+    end: int
+    n_lines: int
+    damage: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.starts.nbytes + (0 if self.lines is None else self.lines.nbytes))
+
+    def line(self, row: int) -> int:
+        return row + 1 if self.lines is None else int(self.lines[row])
+
+
+class LineFiles:
+    """The records of some line files, as bytes. Safe for many threads; pickles without handles."""
+
+    def __init__(
+        self, paths: _files.Paths, *, paragraphs: bool = False, limits: Limits, storage_options: _files.Options = None,
+        suffixes: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.options = dict(storage_options or {})
+        self.paths = _files.expand(paths, storage_options, suffixes)
+        self.paragraphs, self.limits = paragraphs, limits
+        self.limit = limits.record_bytes if paragraphs else limits.line_bytes
+        self.stamps = [_files.stamp(path, self.options, fresh=False) for path in self.paths]
+        self._kinds: dict[int, str] = {}
+        self._fresh()
+        if not any(self._has_content(i) for i in range(len(self.paths))):
+            raise DataError(
+                "at least one record",
+                got="only empty files" if len(self.paths) > 1 else "an empty file",
+                where=", ".join(self.paths[:3]) + (f" and {len(self.paths) - 3} more" if len(self.paths) > 3 else ""),
+                fix="give files with content; blank lines are not records",
+            )
+
+    def _fresh(self) -> None:
+        self._lock = threading.Lock()
+        self._spools: dict[int, _Spool] = {}
+        self._checked: set[int] = set()
+
+    _built: tuple[list[Index], Ints] | None = None
+
+    def kind(self, file: int) -> str:
+        """How a file is compressed, looked at when it is first needed."""
+        if file not in self._kinds:
+            self._kinds[file] = compressed.kind_of(self.paths[file], self.options)
+        return self._kinds[file]
+
+    def _has_content(self, file: int) -> bool:
+        if not self.stamps[file].size:
+            return False
+        cutter, stream = self._cutter(file)
+        try:
+            while piece := cutter.next(1 << 16):
+                if len(piece.starts) or piece.too_long or piece.damage:
+                    return True
+            return False
+        finally:
+            stream.close()
+
+    def _cutter(self, file: int, offset: int = 0, line: int = 0) -> tuple[Cutter, compressed.Stream]:
+        self.check(file)
+        stream = compressed.open_stream(self.paths[file], self.kind(file), self.limits, self.options)
+        try:
+            compressed.skip(stream, offset, self.paths[file])
+        except BaseException:
+            stream.close()
+            raise
+        return Cutter(stream, paragraphs=self.paragraphs, limit=self.limit, offset=offset, line=line), stream
+
+    def check(self, file: int) -> None:
+        """Raises when the file is not the one that was there at the beginning."""
+        path, before = self.paths[file], self.stamps[file]
+        now = _files.stamp(path, self.options)
+        if now != before:
+            raise DataError(
+                "the file as it was when it was opened",
+                got=f"it changed ({before.size} bytes then, {now.size} now)",
+                where=path,
+                fix="make the source again, and let nothing write to its files",
+            )
+
+    # ---- random access
+
+    @property
+    def index(self) -> list[Index]:
+        """One index per file, built on first use."""
+        return self._indexed()[0]
+
+    def _indexed(self) -> tuple[list[Index], Ints]:
+        """The indexes, and the number of the first record of each file (with the total at the end)."""
+        if self._built is None:
+            with self._lock:
+                if self._built is None:
+                    indexes = [self._build(i) for i in range(len(self.paths))]
+                    self._built = indexes, np.cumsum([0] + [len(i.starts) for i in indexes])
+        return self._built
+
+    def _build(self, file: int) -> Index:
+        if not self.stamps[file].size:
+            return Index(np.empty(0, np.int64), None, 0, 0)
+        starts: list[Ints] = []
+        lines: list[Ints] = []
+        damage = ""
+        cutter, stream = self._cutter(file)
+        try:
+            if self.kind(file) != "plain":
+                stream = self._spool(file, stream)
+                cutter = Cutter(stream, paragraphs=self.paragraphs, limit=self.limit)
+            while piece := cutter.next(2 * PIECE_BYTES):
+                if piece.too_long:
+                    line, at = piece.too_long
+                    starts.append(np.array([at]))
+                    lines.append(np.array([line]))
+                starts.append(piece.starts + piece.offset)
+                lines.append(piece.lines)
+                if piece.damage:
+                    damage = piece.damage.got
+                    starts.append(np.array([piece.next_offset]))
+                    lines.append(np.array([piece.next_line + 1]))
+        finally:
+            stream.close()
+        all_starts, all_lines = np.concatenate(starts), np.concatenate(lines)
+        plain_numbers = not self.paragraphs and bool((all_lines == np.arange(1, len(all_lines) + 1)).all())
+        return Index(all_starts, None if plain_numbers else all_lines, cutter.offset, cutter.line, damage)
+
+    def _spool(self, file: int, stream: compressed.Stream) -> compressed.Stream:
+        """A stream that also keeps what goes through it in a temporary file, for `fetch`."""
+        old = self._spools.pop(file, None)
+        if old is not None:
+            old.close()
+        self._spools[file] = spool = _Spool()
+        return _Tee(stream, spool, self)
+
+    def spooled(self) -> int:
+        """Bytes of temporary disk in use."""
+        return sum(spool.size for spool in self._spools.values())
+
+    def _handle(self, file: int) -> int:
+        """The descriptor of a compressed file's decompressed copy, made again after unpickling."""
+        with self._lock:
+            if file not in self._spools:
+                _, stream = self._cutter(file)
+                tee = self._spool(file, stream)
+                try:
+                    while tee.read(PIECE_BYTES):
+                        pass
+                except DataError:
+                    if self._built is None or not self._built[0][file].damage:
+                        raise
+                finally:
+                    tee.close()
+            return self._spools[file].handle
+
+    def __len__(self) -> int:
+        return int(self._indexed()[1][-1])
+
+    def split(self, indices: NDArray[np.int64]) -> tuple[Ints, Ints]:
+        """File and row in the file of each record number."""
+        firsts = self._indexed()[1]
+        n = int(firsts[-1])
+        if len(indices) and (indices.min() < 0 or indices.max() >= n):
+            bad = indices[(indices < 0) | (indices >= n)][0]
+            raise UsageError(f"record numbers in [0, {n})", got=str(int(bad)), where=self.paths[0], fix="ask for less")
+        files = np.searchsorted(firsts, indices, side="right") - 1
+        return files, indices - firsts[files]
+
+    def fetch(self, indices: NDArray[np.int64]) -> tuple[list[bytes], list[RecordError]]:
+        """The bytes of each record, and the errors of rows that cannot be given (their bytes are empty)."""
+        indices = np.asarray(indices, np.int64)
+        files, rows = self.split(indices)
+        out: list[bytes] = [b""] * len(indices)
+        errors: list[RecordError] = []
+        for file in np.unique(files).tolist():
+            places = np.flatnonzero(files == file)
+            self._fetch_file(file, places.tolist(), rows[places].tolist(), out, errors)
+        errors.sort(key=lambda e: e.row)
+        return out, errors
+
+    def _fetch_file(
+        self, file: int, places: list[int], rows: list[int], out: list[bytes], errors: list[RecordError]
+    ) -> None:
+        index, path = self.index[file], self.paths[file]
+        wanted: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
+        for at, row in zip(places, rows, strict=True):
+            last = row + 1 == len(index.starts)
+            start, stop = int(index.starts[row]), index.end if last else int(index.starts[row + 1])
+            if last and index.damage:
+                errors.append(self.damaged(file, index.line(row), start, index.damage, at))
+                continue
+            # Blank lines after a record belong to its range: only what is read can tell a long record from those.
+            ranges.append((start, min(stop, start + self.limit + 3)))
+            wanted.append((at, row))
+        for (at, row), data in zip(wanted, self._read(file, ranges), strict=True):
+            record = _record(data, self.paragraphs)
+            if len(record) > self.limit:
+                error = too_long(path, index.line(row), int(index.starts[row]), self.limit, self.what)
+                error.row = at
+                errors.append(error)
+            else:
+                out[at] = record
+
+    def _read(self, file: int, ranges: list[tuple[int, int]]) -> list[bytes]:
+        path = self.paths[file]
+        if not ranges:
+            return []
+        if self.kind(file) != "plain":
+            handle = self._handle(file)
+            return [_files.read_at(handle, start, stop, path) for start, stop in ranges]
+        if not _files.scheme(path) or file not in self._checked:  # asking a server each time would double the cost
+            self.check(file)
+            self._checked.add(file)
+        return _files.read_ranges(path, ranges, self.options)
+
+    @property
+    def what(self) -> str:
+        return "paragraph" if self.paragraphs else "line"
+
+    def damaged(self, file: int, line: int, offset: int, reason: str, row: int = 0) -> RecordError:
+        """The error for the place from which a file cannot be read."""
+        return RecordError(
+            "complete compressed data",
+            got=reason,
+            where=place(self.paths[file], line, offset) + ", and everything after it in this file",
+            fix="fetch or compress the file again",
+            row=row,
+        )
+
+    def locate(self, index: int) -> dict[str, Any]:
+        files, rows = self.split(np.array([index], np.int64))
+        file, row = int(files[0]), int(rows[0])
+        found = self.index[file]
+        return {"file": self.paths[file], "line": found.line(row), "offset": int(found.starts[row])}
+
+    def describe(self, kind: str) -> dict[str, Any]:
+        """Plain facts; records and blank lines only once they have been counted."""
+        facts: dict[str, Any] = {"kind": kind, "files": len(self.paths), "bytes": sum(s.size for s in self.stamps)}
+        if self._built is not None:
+            facts["records"] = len(self)
+            facts["files_without_records"] = sum(not len(i.starts) for i in self._built[0])
+        else:
+            facts["files_without_records"] = sum(not s.size for s in self.stamps)
+        return facts
+
+    def close(self) -> None:
+        """Gives back temporary disk. The source can still be read; it makes the copies again."""
+        with self._lock:
+            for spool in self._spools.values():
+                spool.close()
+            self._spools.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_spools", "_checked")}
+        if self._built is not None and sum(i.nbytes for i in self._built[0]) > _PICKLED_INDEX:
+            del state["_built"]  # cheaper to scan again than to send
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._fresh()
+
+    # ---- one pass
+
+    def chunks(self, parse: Parse, start: Cursor | None = None, size: int = PIECE_BYTES) -> Iterator[Chunk]:
+        """Chunks of about `size` bytes in file order, small files together, from `start` on."""
+        file, offset, line = checked_cursor(start, self.stamps, self.kind)
+        chunk, room = Chunk([], [], {}), size
+        while file < len(self.paths):
+            if not self.stamps[file].size:
+                file, offset, line = file + 1, 0, 0
+                continue
+            cutter, stream = self._cutter(file, offset, line)
+            raw = stream.raw_position
+            try:
+                while piece := cutter.next(room):
+                    self._parse(piece, file, parse, chunk)
+                    chunk.file_bytes += stream.raw_position - raw
+                    raw = stream.raw_position
+                    room -= piece.next_offset - piece.offset
+                    if cutter.finished:
+                        break
+                    chunk.cursor = {"file": file, "offset": piece.next_offset, "line": piece.next_line}
+                    yield chunk
+                    chunk, room = Chunk([], [], {}), size
+            finally:
+                stream.close()
+            file, offset, line = file + 1, 0, 0
+            if room <= 0:
+                chunk.cursor = {"file": file, "offset": 0, "line": 0}
+                yield chunk
+                chunk, room = Chunk([], [], {}), size
+        if room < size:
+            chunk.cursor = {"file": file, "offset": 0, "line": 0}
+            yield chunk
+
+    def _parse(self, piece: Piece, file: int, parse: Parse, chunk: Chunk) -> None:
+        path = self.paths[file]
+        if len(piece.starts):
+            texts, bad = parse(piece, path)
+            offsets = (piece.starts + piece.offset).tolist()
+            positions: list[Position] = list(zip([file] * len(offsets), piece.lines.tolist(), offsets, strict=True))
+            if bad:
+                chunk.errors += [error for _, error in bad]
+                chunk.error_positions += [positions[i] for i, _ in bad]
+                for i, _ in reversed(bad):
+                    del positions[i]
+            chunk.texts += texts
+            chunk.positions += positions
+        if piece.too_long:
+            line, offset = piece.too_long
+            chunk.errors.append(too_long(path, line, offset, self.limit, self.what))
+            chunk.error_positions.append((file, line, offset))
+        if piece.damage:
+            line, offset = piece.next_line + 1, piece.next_offset
+            chunk.errors.append(self.damaged(file, line, offset, piece.damage.got))
+            chunk.error_positions.append((file, line, offset))
+
+
+class _Spool:
+    """A temporary file without a name: the system frees it when its descriptor goes, however the process ends."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryFile(prefix="penstock-", buffering=0) as file:
+            self.handle = os.dup(file.fileno())
+        self.size = 0
+        self._finalizer = weakref.finalize(self, os.close, self.handle)
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.write(self.handle, view)
+            self.size += written
+            view = view[written:]
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+class _Tee:
+    """Copies what is read into a spool, up to the limit."""
+
+    def __init__(self, stream: compressed.Stream, spool: _Spool, owner: LineFiles) -> None:
+        self._stream, self._spool, self._owner = stream, spool, owner
+
+    def read(self, n: int, /) -> bytes:
+        data = self._stream.read(n)
+        limit = self._owner.limits.spool_bytes
+        if self._owner.spooled() + len(data) > limit:
+            raise LimitError(
+                f"at most {limit} bytes of temporary disk for random access to compressed files",
+                got="more",
+                where=self._owner.paths[0],
+                fix="decompress the files, prepare a store in one pass, or raise limits.spool_bytes",
+            )
+        self._spool.write(data)
+        return data
+
+    @property
+    def raw_position(self) -> int:
+        return self._stream.raw_position
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _record(data: bytes, paragraph: bool) -> bytes:
+    if paragraph:
+        return data.rstrip()
+    line = data.partition(b"\n")[0]
+    return line[:-1] if line.endswith(b"\r") else line
+
+
+def checked_cursor(
+    cursor: Cursor | None, stamps: Sequence[_files.Stamp], kind: Callable[[int], str]
+) -> tuple[int, int, int]:
+    """File, offset and line of a saved place; a place that cannot be here is refused."""
+    n_files = len(stamps)
+    if cursor is None:
+        return 0, 0, 0
+    values = [cursor.get(k) for k in ("file", "offset", "line")] if isinstance(cursor, Mapping) else []
+    good = len(values) == 3 and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
+    if good:
+        file, offset, line = (int(v or 0) for v in values)
+        inside = file < n_files and (offset <= stamps[file].size or kind(file) != "plain")
+        if inside or (file == n_files and offset == 0):
+            return file, offset, line
+    raise StateError(
+        "a cursor of this source: file, offset and line",
+        got=repr(cursor)[:200],
+        where=f"a source of {n_files} files",
+        fix="use a cursor that came from the same files, or start from the beginning",
+    )

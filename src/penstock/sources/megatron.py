@@ -1,0 +1,160 @@
+"""A read-only view of Megatron `.bin`/`.idx` pairs; nothing is converted.
+
+The index is: 9 bytes magic, u64 version (1), u8 type code, u64 sequences, u64 entries of the document index, then i32
+lengths, i64 byte pointers, i64 document index, and one byte per sequence in multimodal sets. Opening reads the index
+once in bounded memory (20 bytes per sequence) and checks all of it against the size of the `.bin`; nothing of it is
+held: starts are looked up through a memory map, documents by binary search. A record is a Megatron document, one or
+more sequences.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._errors import StoreError
+from penstock.sources.tokens import TokenFiles, token_file
+from penstock.store.doctable import search
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_HEAD = struct.Struct("<9sQBQQ")
+_CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+_FLOATS = {6: "float64", 7: "float32"}
+_BLOCK = 1 << 20
+
+
+def open_megatron(prefix: str | os.PathLike[str], *, vocab_size: int | None = None) -> TokenFiles:
+    """Opens `prefix.bin` and `prefix.idx` (either name itself will do) as a `TokenSource`.
+
+    The fingerprint holds the whole index and sampled tokens, see `TokenFiles.fingerprint`.
+    """
+    base = os.fspath(prefix)
+    if base.endswith((".bin", ".idx")):
+        base = base[:-4]
+    path = base + ".idx"
+    table, kind, digest = _read_index(path)
+    file = token_file(base + ".bin", kind)
+    if file.tokens != table.tokens:
+        raise StoreError(
+            f"{table.tokens} tokens of {kind.name} in the .bin, as the index says",
+            got=f"{file.tokens} tokens",
+            where=file.path,
+            fix="the two files are not of one set, or the copy stopped early: copy both again",
+        )
+    boundaries = f"document index of {os.path.basename(path)}"
+    return TokenFiles("megatron", [file], kind, table, vocab_size=vocab_size, boundaries=boundaries, identity=[digest])
+
+
+class _Index:
+    """The document table of a Megatron index, over a memory map that is made again after pickling."""
+
+    def __init__(self, path: str, kind: np.dtype[Any], sequences: int, entries: int) -> None:
+        self._path, self._kind, self._sequences, self._entries = path, kind, sequences, entries
+        self.tokens = 0
+        self._map()
+
+    def _map(self) -> None:
+        raw: NDArray[np.uint8] = np.memmap(self._path, np.uint8, "r")
+        n, m, at = self._sequences, self._entries, _HEAD.size
+        # Fields sit at odd addresses: indexing copies single entries, which is all that is done with them.
+        self.lengths: NDArray[np.int32] = np.ndarray((n,), "<i4", raw, at)
+        self.pointers: NDArray[np.int64] = np.ndarray((n,), "<i8", raw, at + 4 * n)
+        self.documents: NDArray[np.int64] = np.ndarray((m,), "<i8", raw, at + 12 * n)
+
+    def __len__(self) -> int:
+        return max(self._entries - 1, 0)
+
+    def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        sequence = self.documents[indices].astype(np.int64) if self._entries else np.zeros(len(indices), np.int64)
+        out = np.full(len(sequence), self.tokens, np.int64)
+        inner = sequence < self._sequences
+        out[inner] = self.pointers[sequence[inner]] // self._kind.itemsize
+        return out
+
+    def find(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return search(self.starts, len(self), positions)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._path, self._kind, self._sequences, self._entries, self.tokens
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._path, self._kind, self._sequences, self._entries, self.tokens = state
+        self._map()
+
+
+def _read_index(path: str) -> tuple[_Index, np.dtype[Any], bytes]:
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(_HEAD.size)
+    except OSError as error:
+        raise StoreError(
+            "a Megatron index",
+            got=f"{type(error).__name__}: {error.strerror}",
+            where=path,
+            fix="give the common prefix of the .bin and .idx files",
+        ) from error
+    if len(head) < _HEAD.size or not head.startswith(_MAGIC):
+        raise _bad("an index that begins with MMIDIDX", repr(head[:9]), path)
+    _, version, code, sequences, entries = _HEAD.unpack(head)
+    if version != 1:
+        raise _bad("index version 1", f"version {version}", path)
+    if code not in _CODES:
+        known = ", ".join(f"{c} ({np.dtype(k).name})" for c, k in _CODES.items())
+        raise _bad(f"a type code of integer tokens: {known}", f"code {code} {_FLOATS.get(code, '')}".strip(), path)
+    need = _HEAD.size + 12 * sequences + 8 * entries
+    if size not in (need, need + sequences):
+        raise _bad(f"{need} bytes for {sequences} sequences and {entries} document entries", f"{size} bytes", path)
+    kind = np.dtype(_CODES[code])
+    table = _Index(path, kind, sequences, entries)
+    table.tokens = _check_sequences(table, kind.itemsize, path)
+    _check_documents(table, sequences, path)
+    return table, kind, _digest(path)
+
+
+def _check_sequences(table: _Index, itemsize: int, path: str) -> int:
+    """Lengths and pointers must agree, each sequence right after the one before; returns the tokens."""
+    total = 0
+    for at in range(0, len(table.lengths), _BLOCK):
+        lengths = table.lengths[at : at + _BLOCK].astype(np.int64)
+        ends = total + np.cumsum(lengths)
+        wrong = (lengths < 0) | (table.pointers[at : at + _BLOCK] != (ends - lengths) * itemsize)
+        if bool(wrong.any()):
+            first = at + int(np.argmax(wrong))
+            got = f"sequence {first}: length {int(table.lengths[first])}, pointer {int(table.pointers[first])}"
+            raise _bad("sequences one right after another", got, path)
+        total = int(ends[-1])
+    return total
+
+
+def _check_documents(table: _Index, sequences: int, path: str) -> None:
+    """The document index must rise from 0 to the number of sequences: a record for every token."""
+    entries = table.documents
+    if len(entries) == 0 and sequences == 0:
+        return
+    if len(entries) == 0 or int(entries[0]) != 0 or int(entries[-1]) != sequences:
+        got = f"{len(entries)} entries" + (f", from {int(entries[0])} to {int(entries[-1])}" if len(entries) else "")
+        raise _bad(f"a document index from 0 to {sequences} sequences", got, path)
+    for at in range(0, len(entries), _BLOCK):
+        falls = np.flatnonzero(np.diff(entries[at : at + _BLOCK + 1].astype(np.int64)) < 0)
+        if len(falls):
+            raise _bad("a document index that rises", f"a fall at entry {at + int(falls[0])}", path)
+
+
+def _digest(path: str) -> bytes:
+    state = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            state.update(block)
+    return state.digest()
+
+
+def _bad(expected: str, got: str, where: str) -> StoreError:
+    return StoreError(
+        expected, got=got, where=where, fix="copy the .idx again, or write the set again with Megatron's preprocessing"
+    )

@@ -1,0 +1,88 @@
+"""A read-only view of `.bin` token files of nanoGPT, llm.c and modded-nanogpt; nothing is converted.
+
+nanoGPT's files are bare uint16 arrays. llm.c's begin with 256 int32: magic, version, number of tokens; the magic tells
+the type (20240520: uint16, 20240801: uint32). Neither knows documents: a file is one document unless you name the id
+that ends them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock._errors import StoreError, UsageError
+from penstock.sources.tokens import TokenFile, TokenFiles, opened, split_at, token_file, token_kind
+from penstock.store.doctable import OffsetTable
+
+_HEADER_BYTES = 1024
+_MAGICS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}
+
+
+def open_nanogpt(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    dtype: Any = "uint16",
+    eos_id: int | None = None,
+    vocab_size: int | None = None,
+) -> TokenFiles:
+    """Opens one `.bin`, or several in the given order, as a `TokenSource`.
+
+    `dtype` is for files without a header; a header's own type goes before it. With `eos_id` each document ends with
+    that id, and opening reads all tokens once to find them; without it each file is one document.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/train.bin"
+    >>> np.array([5, 6, 0, 7], np.uint16).tofile(path)
+    >>> len(open_nanogpt(path)), open_nanogpt(path, eos_id=0).lengths(np.array([0, 1])).tolist()
+    (1, [3, 1])
+    """
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if not paths:
+        raise UsageError("at least one file", got="none", where="open_nanogpt", fix="check the pattern")
+    opened = [_open_one(p, dtype) for p in paths]
+    kinds = {kind for _, kind in opened}
+    if len(kinds) != 1:
+        raise StoreError(
+            "files of one type",
+            got=", ".join(sorted(k.name for k in kinds)),
+            where=str(paths[0]),
+            fix="open them apart",
+        )
+    files, kind = [file for file, _ in opened], opened[0][1]
+    if eos_id is None:
+        offsets = np.cumsum([0, *(f.tokens for f in files)], dtype=np.int64)
+        boundaries = "unknown: each file is one document (pass eos_id to split)"
+    else:
+        offsets, boundaries = split_at(files, kind, eos_id), f"after each id {eos_id}, as asked"
+    table = OffsetTable(offsets)
+    return TokenFiles(
+        "nanogpt", files, kind, table, vocab_size=vocab_size, boundaries=boundaries, identity=[str(eos_id).encode()]
+    )
+
+
+def _open_one(path: str | os.PathLike[str], dtype: Any) -> tuple[TokenFile, np.dtype[Any]]:
+    with opened(path) as file:
+        head = file.read(_HEADER_BYTES)
+    magic = int.from_bytes(head[:4], "little")
+    if magic not in _MAGICS or len(head) < _HEADER_BYTES:
+        kind = token_kind(dtype, str(path))
+        return token_file(path, kind), kind
+    version, tokens = int.from_bytes(head[4:8], "little"), int.from_bytes(head[8:12], "little")
+    known, name = _MAGICS[magic]
+    if version != known:
+        raise StoreError(
+            f"version {known} after magic {magic}", got=f"version {version}", where=str(path), fix="write it again"
+        )
+    kind = np.dtype(name)
+    found = token_file(path, kind, offset=_HEADER_BYTES)
+    if found.tokens != tokens:
+        raise StoreError(
+            f"{tokens} tokens of {kind.name}, as the header says",
+            got=f"{found.tokens} tokens",
+            where=str(path),
+            fix="the copy stopped early, or the file was edited: copy it again",
+        )
+    return found, kind

@@ -1,0 +1,176 @@
+"""Walks the headers of a tar archive, trusting none of them, and extracts nothing.
+
+Knows POSIX ustar, pax and GNU long names. Every header's checksum is checked, every size is held against the file's,
+and the archive must end in two zero blocks with only zeros after them: so a cut anywhere, and any change to a
+header, is noticed. Members other than plain files and folders (links, devices, sparse files) and names that are
+absolute or climb with ".." are refused by name. Costs one read of the archive: payloads are hashed (xxh3) on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+import xxhash
+
+from penstock._errors import DataError
+from penstock._limits import Limits
+
+BLOCK = 512
+MAX_MEMBERS = 1_000_000
+"""Members of one archive. An archive of more is split into shards before it is trained on."""
+
+_READ = 1 << 20
+_KINDS = {b"1": "a hard link", b"2": "a symbolic link", b"3": "a character device", b"4": "a block device",
+          b"6": "a named pipe", b"S": "a sparse file"}  # fmt: skip
+
+
+class Member(NamedTuple):
+    """One plain file of the archive. `start` is where its (first) header begins, `offset` where its payload does."""
+
+    name: str
+    start: int
+    offset: int
+    size: int
+    head_hash: int
+    hash: int
+
+
+def walk(file: BinaryIO, path: str, total: int, limits: Limits) -> Iterator[Member]:
+    """The plain files of an archive of `total` bytes, in order."""
+    at, start, count = 0, 0, 0
+    head = xxhash.xxh3_64()
+    longer: dict[str, str] = {}
+    while True:
+        block = _exactly(file, BLOCK, path, at, total)
+        if not block.strip(b"\0"):
+            _check_end(file, path, at, total)
+            return
+        count += 1
+        if count > MAX_MEMBERS:
+            raise _bad(path, at, f"at most {MAX_MEMBERS:,} members", "more", "split the archive into shards")
+        name, size, kind = _parse(block, path, at)
+        head.update(block)
+        if kind in (b"x", b"g", b"L", b"K"):
+            if size > limits.tar_header_bytes:
+                raise _bad(
+                    path, at, f"extended headers of at most {limits.tar_header_bytes:,} bytes", f"{size:,} bytes"
+                )
+            body = _exactly(file, _padded(size), path, at + BLOCK, total)
+            head.update(body)
+            if kind == b"x":
+                longer |= _pax(body[:size], path, at)
+            elif kind == b"L":
+                longer["path"] = body[:size].rstrip(b"\0").decode("utf-8", "surrogateescape")
+            at += BLOCK + len(body)
+            continue
+        name = longer.get("path", name)
+        size = _pax_size(longer["size"], path, at) if "size" in longer else size
+        sparse = any(field.startswith("GNU.sparse") for field in longer)
+        _check_member(name, b"S" if sparse else kind, path, at)
+        if size > limits.record_bytes:
+            raise _bad(path, at, f"members of at most {limits.record_bytes:,} bytes", f"{name!r} of {size:,} bytes")
+        offset = at + BLOCK
+        if offset + size > total:
+            got = f"{total - offset:,} bytes: the archive ends inside it"
+            raise _bad(path, at, f"{size:,} bytes of {name!r}", got, "fetch the archive again")
+        payload = _hash(file, size, path, offset, total)
+        if kind != b"5":
+            yield Member(name, start, offset, size, head.intdigest(), payload)
+        at = start = offset + _padded(size)
+        head.reset()
+        longer = {}
+
+
+def _hash(file: BinaryIO, size: int, path: str, offset: int, total: int) -> int:
+    state = xxhash.xxh3_64()
+    left = size
+    while left:
+        piece = _exactly(file, min(left, _READ), path, offset + size - left, total)
+        state.update(piece)
+        left -= len(piece)
+    rest = _padded(size) - size
+    if rest and _exactly(file, rest, path, offset + size, total).strip(b"\0"):
+        raise _bad(path, offset + size, "zeros between members", "other bytes", "fetch the archive again")
+    return state.intdigest()
+
+
+def _padded(size: int) -> int:
+    return -(-size // BLOCK) * BLOCK
+
+
+def _exactly(file: BinaryIO, count: int, path: str, at: int, total: int) -> bytes:
+    parts, left = [], count
+    while left:
+        piece = file.read(left)
+        if not piece:
+            got = f"the end of the file after {total:,} bytes"
+            fix = "the archive was cut short: fetch it again"
+            raise _bad(path, at, "a header, a payload or two zero blocks (the end of the archive)", got, fix)
+        parts.append(piece)
+        left -= len(piece)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_end(file: BinaryIO, path: str, at: int, total: int) -> None:
+    second = _exactly(file, BLOCK, path, at + BLOCK, total)
+    rest = second
+    while rest:
+        if rest.strip(b"\0"):
+            got = "a zero block with other bytes after it"
+            raise _bad(path, at, "a header or the end of the archive", got, "a header was erased: fetch it again")
+        rest = file.read(_READ)
+
+
+def _parse(block: bytes, path: str, at: int) -> tuple[str, int, bytes]:
+    stated = _number(block[148:156])
+    if stated is None or stated != sum(block) - sum(block[148:156]) + 8 * 32:
+        got = f"{block[:24]!r}, whose checksum is wrong"
+        raise _bad(path, at, "a tar header", got, "not a tar archive, or damaged: fetch it again")
+    size = _number(block[124:136])
+    if size is None or size < 0:
+        raise _bad(path, at, "a size in the header", repr(block[124:136]))
+    name = block[:100].split(b"\0")[0]
+    if block[257:263] == b"ustar\0" and block[345:346] != b"\0":
+        name = block[345:500].split(b"\0")[0] + b"/" + name
+    return name.decode("utf-8", "surrogateescape"), size, block[156:157]
+
+
+def _number(field: bytes) -> int | None:
+    if field[:1] in (b"\x80", b"\xff"):  # base-256, for sizes past 8 GB
+        return int.from_bytes(field[1:], "big", signed=field[:1] == b"\xff")
+    text = field.strip(b" \0")
+    return int(text or b"0", 8) if all(c in b"01234567" for c in text) else None
+
+
+def _pax(body: bytes, path: str, at: int) -> dict[str, str]:
+    """The records "length key=value" of a pax header."""
+    out: dict[str, str] = {}
+    while body.strip(b"\0"):
+        digits, space, _ = body.partition(b" ")
+        length = int(digits) if digits.isdigit() and len(digits) < 9 else 0
+        record = body[len(digits) + 1 : length - 1]
+        if not space or length < 5 or length > len(body) or body[length - 1 : length] != b"\n" or b"=" not in record:
+            raise _bad(path, at, "pax records of the form 'length key=value'", repr(body[:32]))
+        field, _, value = record.partition(b"=")
+        out[field.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
+        body = body[length:]
+    return out
+
+
+def _pax_size(text: str, path: str, at: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise _bad(path, at, "a pax size in digits", repr(text[:32]))
+    return int(text)
+
+
+def _check_member(name: str, kind: bytes, path: str, at: int) -> None:
+    if kind not in (b"0", b"\0", b"5", b"7"):
+        got = f"{name!r}, {_KINDS.get(kind, f'of unknown type {kind!r}')}"
+        raise _bad(path, at, "plain files and folders only", got, "write the archive again with the files themselves")
+    if name.startswith("/") or ".." in name.split("/") or "\0" in name or not name:
+        raise _bad(path, at, "relative member names without '..'", repr(name), "write the archive again")
+
+
+def _bad(path: str, at: int, expected: str, got: str, fix: str = "leave the archive out") -> DataError:
+    return DataError(expected, got=got, where=f"{path}, byte {at:,}", fix=fix)

@@ -1,0 +1,342 @@
+"""Token sources: a token store, an array in memory, and token files that other tools wrote.
+
+`TokenStore` (see `penstock.store.reader`) is the format of this project. `TokenArray` gives the same protocol to a
+NumPy array. `TokenFiles` does it for raw arrays on disk and is what the views of foreign formats return: nothing is
+converted or copied, files are memory-mapped when first used, and the document table is whatever the format has.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._errors import StoreError, UsageError
+from penstock.columns import Columns, Ragged
+from penstock.store import gather as cut
+from penstock.store.arrays import OpenArrays, Part, Table
+from penstock.store.doctable import DocTable, OffsetTable, check_range
+from penstock.store.reader import TokenStore
+
+__all__ = ["TokenArray", "TokenFile", "TokenFiles", "TokenStore", "open_store"]
+
+_SAMPLE_BYTES = 1 << 16
+_SAMPLES = 256
+
+
+def open_store(path: str | os.PathLike[str], *, verify: str = "first-touch") -> TokenStore:
+    """Opens a token store: one manifest read, whatever its size. See `TokenStore`."""
+    return TokenStore(path, verify=verify)
+
+
+class _Stream(ABC):
+    """What all token streams with one document table share: everything but where the tokens are."""
+
+    def __init__(
+        self, bounds: NDArray[np.int64], dtype: np.dtype[Any], table: DocTable, vocab_size: int | None
+    ) -> None:
+        self._bounds, self._dtype, self._table, self._vocab_size = bounds, dtype, table, vocab_size
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self._bounds[-1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    @property
+    def vocab_size(self) -> int | None:
+        return self._vocab_size
+
+    @property
+    def bounds(self) -> NDArray[np.int64]:
+        """Stream position at which each part begins, and the end."""
+        return self._bounds
+
+    @abstractmethod
+    def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, /) -> Table:
+        """A table in which these parts are open."""
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        """Documents as a ragged column `input_ids`."""
+        indices = check_range(indices, len(self), "documents")
+        starts, lengths = self._spans(indices)
+        return {"input_ids": Ragged(*cut.gather_rows(self, starts, lengths))}
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._spans(check_range(indices, len(self), "documents"))[1]
+
+    def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._table.starts(check_range(indices, len(self) + 1, "documents"))
+
+    def documents_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._table.find(check_range(positions, self.n_tokens, "positions"))
+
+    def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
+        return cut.gather(self, starts, length)
+
+    def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        starts = self._table.starts(indices)
+        return starts, self._table.starts(indices + 1) - starts
+
+
+class TokenArray(_Stream):
+    """An array of token ids as a `TokenSource`; `doc_offsets` (n + 1 rising positions) are its documents.
+
+    Without offsets the whole array is one document. The array is used as it is, not copied; pickling copies it.
+
+    >>> source = TokenArray(np.arange(10, dtype=np.uint16), doc_offsets=[0, 4, 10])
+    >>> len(source), source.gather(np.array([3]), 4).tolist(), source.documents_at(np.array([3, 4])).tolist()
+    (2, [[3, 4, 5, 6]], [0, 1])
+    """
+
+    def __init__(self, tokens: Any, doc_offsets: Any = None, vocab_size: int | None = None) -> None:
+        array = np.asarray(tokens)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise UsageError(
+                "tokens as a one-dimensional array of integers",
+                got=f"{array.ndim} dimensions of {array.dtype.name}",
+                where="TokenArray",
+                fix="flatten it, or convert it with .astype(np.uint16) or .astype(np.uint32)",
+            )
+        array = np.ascontiguousarray(array)
+        self._array = array
+        self._given = doc_offsets is not None
+        offsets = np.array([0, len(array)]) if doc_offsets is None else np.asarray(doc_offsets).astype(np.int64)
+        if offsets.ndim != 1 or len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(array):
+            raise UsageError(
+                f"doc_offsets from 0 to {len(array)}, the number of tokens",
+                got=f"{offsets.tolist()[:1]} to {offsets.tolist()[-1:]}",
+                where="TokenArray",
+                fix="give n + 1 positions: where each document begins, and the end",
+            )
+        if bool((np.diff(offsets) < 0).any()):
+            raise UsageError("doc_offsets that never fall", got="a fall", where="TokenArray", fix="sort them")
+        super().__init__(np.array([0, len(array)]), array.dtype, OffsetTable(offsets), vocab_size)
+        self._offsets = offsets
+        self._parts = Table(1)
+        self._parts.add(0, array)
+        self._print: str | None = None
+
+    def ready(self, _part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> Table:
+        return self._parts
+
+    def fingerprint(self) -> str:
+        """Hash of all tokens and offsets; computed once, at memory speed."""
+        if self._print is None:
+            little = self._array.astype(self._dtype.newbyteorder("<"), copy=False)
+            state = xxhash.xxh3_128(f"tokens {little.dtype.str} {len(self._offsets)} ".encode())
+            state.update(self._offsets.astype("<i8", copy=False).data)
+            state.update(little.view(np.uint8).data)
+            self._print = f"token-array:{state.hexdigest()}"
+        return self._print
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "token array",
+            "records": len(self),
+            "tokens": self.n_tokens,
+            "bytes": int(self._array.nbytes),
+            "files": 0,
+            "dtype": self._dtype.name,
+            "vocab_size": self._vocab_size,
+            "boundaries": "doc_offsets" if self._given else "unknown: the whole array is one document",
+        }
+
+    def locate(self, index: int) -> dict[str, Any]:
+        number = check_range([index], len(self), "documents")
+        start, length = self._spans(number)
+        return {"document": int(number[0]), "start": int(start[0]), "tokens": int(length[0])}
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """A run of tokens in a file: `tokens` items from byte `offset`."""
+
+    path: str
+    offset: int
+    tokens: int
+    size: int  # of the whole file when it was opened
+
+
+class TokenFiles(_Stream):
+    """Raw token files, one after another, as one stream. Made by `open_megatron`, `open_nanogpt`, `open_dolma`.
+
+    The files carry no checksums, so damage cannot be noticed; a file whose size has changed since is refused.
+    `identity` is hashed into the fingerprint: what the format's own index says, wholly.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        files: Sequence[TokenFile],
+        dtype: Any,
+        table: DocTable,
+        *,
+        vocab_size: int | None = None,
+        boundaries: str,
+        identity: Sequence[bytes] = (),
+    ) -> None:
+        bounds = np.cumsum([0, *(f.tokens for f in files)], dtype=np.int64)
+        super().__init__(bounds, np.dtype(dtype), table, vocab_size)
+        self._kind, self._files, self._boundaries, self._identity = kind, list(files), boundaries, list(identity)
+        self._open = self._closed_parts()
+        self._print: str | None = None
+
+    def ready(self, part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> Table:
+        return self._open.need(part)
+
+    def fingerprint(self) -> str:
+        """Content, at a bounded price: sizes, the format's index wholly, and 256 spread blocks of 64 KiB per file.
+
+        Files up to 16 MiB are hashed wholly. In larger ones a change between the sampled blocks that keeps the size
+        is NOT noticed: foreign formats have no checksums, and reading terabytes to name a file would be no kindness.
+        Convert to a token store when that matters. No path or time goes in. Computed once.
+        """
+        if self._print is None:
+            state = xxhash.xxh3_128(f"{self._kind} {self._dtype.str} {len(self)} ".encode())
+            for piece in self._identity:
+                state.update(len(piece).to_bytes(8, "little") + piece)
+            for file in self._files:
+                state.update(f"{file.tokens} ".encode())
+                _hash_sampled(state, file, self._dtype.itemsize)
+            self._print = f"{self._kind}:{state.hexdigest()}"
+        return self._print
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": self._kind,
+            "records": len(self),
+            "tokens": self.n_tokens,
+            "bytes": sum(f.size for f in self._files),
+            "files": len(self._files),
+            "dtype": self._dtype.name,
+            "vocab_size": self._vocab_size,
+            "boundaries": self._boundaries,
+        }
+
+    def locate(self, index: int) -> dict[str, Any]:
+        number = check_range([index], len(self), "documents")
+        start, length = (int(a[0]) for a in self._spans(number))
+        part = min(int(np.searchsorted(self._bounds, start, "right")) - 1, len(self._files) - 1)
+        file = self._files[part]
+        byte = file.offset + (start - int(self._bounds[part])) * self._dtype.itemsize
+        return {"file": file.path, "document": int(number[0]), "start": start, "tokens": length, "byte": byte}
+
+    def close(self) -> None:
+        """Lets go of the files; they are opened again when used."""
+        self._open.clear()
+
+    def _closed_parts(self) -> OpenArrays:
+        return OpenArrays(len(self._files), self._map)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_open"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open = self._closed_parts()
+
+    def __repr__(self) -> str:
+        return f"TokenFiles({self._kind}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"
+
+    def _map(self, part: int) -> NDArray[Any]:
+        file = self._files[part]
+        if file.tokens == 0:
+            return np.empty(0, self._dtype)
+        with opened(file.path) as handle:
+            size = os.fstat(handle.fileno()).st_size
+            if size != file.size:
+                raise StoreError(
+                    f"a file of {file.size} bytes, as when it was opened",
+                    got=f"{size} bytes",
+                    where=file.path,
+                    fix="do not change token files under a running loader; open them again",
+                )
+            found = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(found, self._dtype, file.tokens, file.offset)
+
+
+def _hash_sampled(state: Any, file: TokenFile, itemsize: int) -> None:
+    total = file.tokens * itemsize
+    with opened(file.path) as handle:
+        if total <= _SAMPLE_BYTES * _SAMPLES:
+            handle.seek(file.offset)
+            state.update(handle.read(total))
+            return
+        for k in range(_SAMPLES):
+            handle.seek(file.offset + (total - _SAMPLE_BYTES) * k // (_SAMPLES - 1))
+            state.update(handle.read(_SAMPLE_BYTES))
+
+
+def opened(path: str | os.PathLike[str]) -> IO[bytes]:
+    """The file, open for reading, or an error that names it."""
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise StoreError(
+            "a token file", got=f"{type(error).__name__}: {error.strerror}", where=str(path), fix="check the path"
+        ) from error
+
+
+def token_file(path: str | os.PathLike[str], dtype: Any, *, offset: int = 0) -> TokenFile:
+    """A file of raw tokens from byte `offset` to its end, its size checked to be whole tokens."""
+    kind = np.dtype(dtype)
+    with opened(path) as handle:
+        size = os.fstat(handle.fileno()).st_size
+    if (size - offset) % kind.itemsize or size < offset:
+        raise StoreError(
+            f"a whole number of {kind.name} tokens, {kind.itemsize} bytes each",
+            got=f"{size - offset} bytes",
+            where=str(path),
+            fix="check the dtype; if it is right, the file was cut short: copy it again",
+        )
+    return TokenFile(str(path), offset, (size - offset) // kind.itemsize, size)
+
+
+def token_kind(dtype: Any, where: str) -> np.dtype[Any]:
+    """The given type, little-endian; must be an integer type, and must be given."""
+    if dtype is None:
+        raise UsageError(
+            "dtype, the type of the tokens in the file",
+            got="none",
+            where=where,
+            fix="pass dtype='uint16' or 'uint32', as the tool that wrote the file used; it is never guessed",
+        )
+    kind: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
+    if kind.kind not in "iu":
+        raise UsageError("an integer dtype", got=kind.name, where=where, fix="token ids are integers")
+    return kind
+
+
+def split_at(files: Sequence[TokenFile], dtype: np.dtype[Any], eos_id: int) -> NDArray[np.int64]:
+    """Document offsets where each document ends with `eos_id` (kept). Reads every token once, in bounded memory.
+
+    A file's end also ends a document.
+    """
+    ends: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
+    base = 0
+    for file in files:
+        last = base
+        if file.tokens:
+            array = np.memmap(file.path, dtype, "r", file.offset, (file.tokens,))
+            for at in range(0, file.tokens, 1 << 24):
+                hits = np.flatnonzero(array[at : at + (1 << 24)] == eos_id).astype(np.int64) + (base + at + 1)
+                if len(hits):
+                    ends.append(hits)
+                    last = int(hits[-1])
+        base += file.tokens
+        if last != base:
+            ends.append(np.array([base]))
+    return np.concatenate(ends)

@@ -1,0 +1,1 @@
+"""The verbs of a pipeline, one per file: a frozen definition and the node it builds."""

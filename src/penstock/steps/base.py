@@ -1,0 +1,66 @@
+"""What a step is: frozen data that builds a node over the node before it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any
+
+from penstock._code import code_id
+from penstock._ledger import Ledger
+from penstock.steps.node import Node
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a step may know of the whole while it is built.
+
+    `place` counts the steps of the same verb before it, so that adding another verb shifts nobody's randomness.
+    `ledger` takes bad records, `refusals` what filters refuse.
+    """
+
+    seed: int
+    place: int
+    ledger: Ledger
+    refusals: Ledger
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """One verb of a pipeline. Two steps with equal `spec()` do the same to the data."""
+
+    @property
+    def name(self) -> str:
+        """The verb, as it is written in a pipeline."""
+        return type(self).__name__.lower()
+
+    def spec(self) -> dict[str, Any]:
+        """Everything that decides what this step does, in plain JSON; functions by their code."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @abstractmethod
+    def build(self, child: Node, context: Context) -> Node:
+        """The node of this step over `child`."""
+
+    def __str__(self) -> str:
+        shown = (
+            f"{k}={_short(v)}" for k, v in ((f.name, getattr(self, f.name)) for f in fields(self)) if v is not None
+        )
+        return ", ".join(shown)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    spec = getattr(value, "spec", None)
+    return spec() if callable(spec) else code_id(value)
+
+
+def _short(value: Any) -> str:
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__name__))
+    return repr(value)

@@ -1,0 +1,53 @@
+"""`batch`: how many rows make a step, and what happens to those left over at the end of an epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from penstock._errors import UsageError
+from penstock.steps.base import Context, Step
+from penstock.steps.node import Node
+
+Remainder = Literal["drop", "pad", "short"]
+
+
+@dataclass(frozen=True)
+class Batch(Step):
+    """`size` rows a step over all ranks together, or `per_rank` rows on each.
+
+    The rows an epoch leaves over: "drop" them, "pad" the last batch (column `valid` says which rows are real, and their
+    labels are -100), or give a "short" one.
+    """
+
+    size: int | None = None
+    per_rank: int | None = None
+    remainder: Remainder = "drop"
+
+    def __post_init__(self) -> None:
+        if (self.size is None) == (self.per_rank is None):
+            raise UsageError("either .batch(size) or .batch(per_rank=...)", got=f"{self.size!r} and {self.per_rank!r}")
+        rows = self.size if self.per_rank is None else self.per_rank
+        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+            raise UsageError("a whole number of at least 1 in .batch()", got=repr(rows), fix=".batch(32)")
+        if self.remainder not in get_args(Remainder):
+            raise UsageError(
+                'remainder="drop", "pad" or "short" in .batch()', got=repr(self.remainder), fix='remainder="drop"'
+            )
+
+    def rows(self, world: int) -> int:
+        """Rows of the global batch."""
+        if self.per_rank is not None:
+            return self.per_rank * world
+        size = self.size or 0
+        if size % world:
+            low, high = size // world * world, (size // world + 1) * world
+            raise UsageError(
+                f"a global batch that {world} ranks can share equally",
+                got=f".batch({size})",
+                fix=f".batch({low or high}), .batch({high}), or .batch(per_rank={-(-size // world)})",
+            )
+        return size
+
+    def build(self, child: Node, context: Context) -> Node:
+        return child

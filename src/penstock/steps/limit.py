@@ -1,0 +1,87 @@
+"""`take`, `skip` and `repeat`: arithmetic on positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock._errors import UsageError
+from penstock.steps.base import Context, Step
+from penstock.steps.node import I64, Above, Epoch, Node, Picks
+
+
+def _whole(value: int, least: int, verb: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"a whole number of at least {least} in .{verb}()", got=repr(value), fix=f".{verb}({least})")
+
+
+@dataclass(frozen=True)
+class Take(Step):
+    """The first `count` rows."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _whole(self.count, 1, "take")
+
+    def build(self, child: Node, context: Context) -> Node:
+        node = Above(child)
+        node.size = self.count if child.size is None else min(self.count, child.size)
+        return node
+
+
+@dataclass(frozen=True)
+class Skip(Step):
+    """All but the first `count` rows."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _whole(self.count, 0, "skip")
+
+    def build(self, child: Node, context: Context) -> Node:
+        if child.size is not None and self.count >= child.size:
+            raise UsageError(f"fewer than {child.size} rows in .skip()", got=str(self.count), fix="skip less")
+        return _Skipped(child, self.count)
+
+
+class _Skipped(Above):
+    def __init__(self, child: Node, count: int) -> None:
+        super().__init__(child)
+        self.count = count
+        self.size = None if child.size is None else child.size - count
+
+    def pick(self, position: I64, epoch: Epoch) -> Picks:
+        return self.child.pick(position + self.count, epoch)
+
+
+@dataclass(frozen=True)
+class Repeat(Step):
+    """The rows again and again: `times` passes in one epoch, or for ever. Each pass counts as an epoch below."""
+
+    times: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.times is not None:
+            _whole(self.times, 1, "repeat")
+
+    def build(self, child: Node, context: Context) -> Node:
+        if child.size is None:
+            raise UsageError("a sequence with an end before .repeat()", got="an endless one", fix="leave .repeat() out")
+        return _Repeated(child, child.size, self.times)
+
+
+class _Repeated(Above):
+    def __init__(self, child: Node, rows: int, times: int | None) -> None:
+        super().__init__(child)
+        self.rows = rows
+        self.times = times
+        self.size = None if times is None else rows * times
+
+    def pick(self, position: I64, epoch: Epoch) -> Picks:
+        turn = position // self.rows
+        first = int(turn[0]) if len(turn) else 0
+        inner: Epoch = turn if self.times is None else turn + epoch * self.times
+        if not isinstance(epoch, int) or (len(turn) and int(turn[-1]) != first) or (turn != first).any():
+            return self.child.pick(position - turn * self.rows, inner)
+        only = first if self.times is None else first + epoch * self.times
+        return self.child.pick(position - first * self.rows, only)

@@ -1,0 +1,77 @@
+"""`mix`: rows of several pipelines in given proportions, exact at every block, in closed form.
+
+Each source is drawn in its own order; when it ends it begins again, reshuffled. Which source and which draw a position
+has is arithmetic, so any step of any run can be computed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock._errors import UsageError
+from penstock.columns import Columns, scatter
+from penstock.order.mix import Mixture
+from penstock.steps.node import I64, Epoch, Fetched, Leaf, Node, Picks, rows_at
+
+
+class Mixed(Node):
+    """Several nodes as one sequence."""
+
+    def __init__(self, children: Sequence[Node], mixture: Mixture, size: int | None) -> None:
+        self.children, self.mixture, self.size = list(children), mixture, size
+        self.ids = frozenset().union(*(c.ids for c in children))
+        counts = [sum(1 for _ in c.leaves()) for c in children]
+        self.first = [next(c.leaves()).number for c in children]
+        self.last = [first + count for first, count in zip(self.first, counts, strict=True)]
+
+    def pick(self, position: I64, epoch: Epoch) -> Picks:
+        run = position if self.size is None else position + epoch * self.size
+        source, draw = self.mixture.pick(run)
+        record, passes, leaf = (np.empty(len(position), np.int64) for _ in range(3))
+        for k, child in enumerate(self.children):
+            where = np.flatnonzero(source == k)
+            if not len(where):
+                continue
+            rows = child.size
+            turn = np.zeros(len(where), np.int64) if rows is None else draw[where] // rows
+            inner = child.pick(draw[where] if rows is None else draw[where] - turn * rows, _one(turn))
+            record[where], passes[where] = inner.record, inner.epoch
+            leaf[where] = self.first[k] if inner.leaf is None else inner.leaf
+        return Picks(record, passes, leaf)
+
+    def fetch(self, picks: Picks) -> Fetched:
+        parts: list[tuple[I64, Columns]] = []
+        used = picks
+        for child, first, last in zip(self.children, self.first, self.last, strict=True):
+            leaf = picks.column("leaf")
+            where = np.flatnonzero((leaf >= first) & (leaf < last))
+            if not len(where):
+                continue
+            with rows_at(where):
+                columns, inner = child.fetch(picks.rows(where))
+            if parts and columns.keys() != parts[0][1].keys():
+                raise UsageError(
+                    f"the same columns from every source of a mixture: {sorted(parts[0][1])}",
+                    got=f"{sorted(columns)} from source {self.children.index(child)}",
+                    fix="give every source the same steps, or rename with .map()",
+                )
+            parts.append((where, columns))
+            used = used.put(where, inner)
+        return Fetched(scatter(parts, len(picks)), used)
+
+    def explain(self, picks: Picks) -> dict[str, Any]:
+        leaf = int(picks.column("leaf")[0])
+        k = next(i for i, last in enumerate(self.last) if leaf < last)
+        return {"mixture_source": k} | self.children[k].explain(picks)
+
+    def leaves(self) -> Iterator[Leaf]:
+        for child in self.children:
+            yield from child.leaves()
+
+
+def _one(turn: I64) -> Epoch:
+    """A single number when all passes are the same, so that one permutation serves."""
+    return int(turn[0]) if (turn == turn[0]).all() else turn

@@ -1,0 +1,84 @@
+"""`windows`: fixed-length windows of a token stream, with the next token of each position as its label.
+
+Window i is `tokens[i * stride : i * stride + length + 1]`; it exists while it is full. Nothing is stored: the
+number of windows is arithmetic and a batch is one gather.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock._errors import UsageError
+from penstock.order import windows as order
+from penstock.sources.base import TokenSource
+from penstock.steps.base import Context, Step
+from penstock.steps.node import I64, Above, Fetched, Leaf, Node, Picks
+
+
+@dataclass(frozen=True)
+class Windows(Step):
+    """Windows of `length` tokens, `stride` apart (default: no overlap)."""
+
+    length: int
+    stride: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("length", "stride"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise UsageError(f"a whole number of at least 1 for {name} in .windows()", got=repr(value))
+
+    def build(self, child: Node, context: Context) -> Node:
+        source = child.source if isinstance(child, Leaf) else None
+        if not isinstance(source, TokenSource):
+            raise UsageError(
+                "tokens right before .windows()",
+                got="another step" if source is None else f"records of {source.describe().get('kind', 'a source')}",
+                fix="put .tokenize(...) before .windows(), and .shuffle(), .take() and the rest after it",
+            )
+        stride = self.stride or self.length
+        count = order.count(source.n_tokens, self.length, stride)
+        if count == 0:
+            raise UsageError(
+                f"at least {self.length + 1} tokens for one window of {self.length} and its last label",
+                got=f"{source.n_tokens} tokens",
+                where=str(source.describe().get("path", "")),
+                fix="use a smaller length, or more text",
+            )
+        return _Windowed(child, source, self.length, stride, count)
+
+
+class _Windowed(Above):
+    ids = frozenset({"input_ids", "labels"})
+
+    def __init__(self, child: Node, source: TokenSource, length: int, stride: int, count: int) -> None:
+        super().__init__(child)
+        self.source, self.length, self.stride, self.size = source, length, stride, count
+        self.ids = type(self).ids
+
+    def pick(self, position: I64, epoch: Any) -> Picks:
+        return Picks(position, epoch)
+
+    def fetch(self, picks: Picks) -> Fetched:
+        rows = self.source.gather(order.starts(picks.record, self.stride), self.length + 1)
+        return Fetched({"input_ids": rows[:, :-1], "labels": rows[:, 1:]}, picks)
+
+    def explain(self, picks: Picks) -> dict[str, Any]:
+        start = int(picks.record[0]) * self.stride
+        span = np.array([start, start + self.length], np.int64)
+        first, last = (int(d) for d in self.source.documents_at(span))
+        documents = np.arange(first, min(last, first + 7) + 1)
+        begins = self.source.starts(documents)
+        return {
+            "source": self.source.describe().get("kind", "tokens"),
+            "window": int(picks.record[0]),
+            "tokens": [start, start + self.length + 1],
+            "documents": [
+                {"document": int(d), "from": max(0, start - int(b))} | self.source.locate(int(d))
+                for d, b in zip(documents, begins, strict=True)
+            ],
+            "documents_in_window": last - first + 1,
+        }

@@ -1,0 +1,325 @@
+"""Opens a token store and reads documents and windows from it.
+
+Opening reads one manifest, whatever the size; each shard is mapped when it is first needed. Nothing is loaded: tokens,
+document tables and columns are read through the map, and every page is checked against its hash the first time it is
+used (`verify="first-touch"`; "open" checks all at once, "off" never). A store can be pickled and used by many threads.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._errors import StoreError, UsageError
+from penstock.columns import Columns, Ragged
+from penstock.store import gather as cut
+from penstock.store import layout
+from penstock.store.arrays import OpenArrays, Part, Table, touched
+from penstock.store.doctable import OffsetTable, check_range
+from penstock.store.manifest import NAME, Manifest, dataset_id, read_manifest
+from penstock.store.shard import Shard
+
+VERIFY = ("first-touch", "open", "off")
+
+
+class TokenStore:
+    """A folder of shards with a manifest (or a single shard file) as a `TokenSource`.
+
+    >>> import tempfile
+    >>> from penstock.store.manifest import write_manifest
+    >>> from penstock.store.writer import ShardWriter
+    >>> folder = tempfile.mkdtemp()
+    >>> with ShardWriter(Path(folder) / "00000.tokens", vocab_size=100) as shard:
+    ...     shard.add(Ragged.of([[5, 6, 7], [8, 9]]))
+    >>> _ = write_manifest(folder, [shard.finish()])
+    >>> store = TokenStore(folder)
+    >>> len(store), store.n_tokens, store.gather(np.array([1, 2]), 3).tolist()
+    (2, 5, [[6, 7, 8], [7, 8, 9]])
+    >>> store.read(np.array([1]))["input_ids"].tolist()
+    [[8, 9]]
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, verify: str = "first-touch") -> None:
+        if verify not in VERIFY:
+            raise UsageError(
+                f"verify, one of {', '.join(VERIFY)}",
+                got=repr(verify),
+                where="TokenStore",
+            )
+        self.path = Path(path)
+        self.verify = verify
+        self.manifest = _read(self.path)
+        folder = self.path if self.path.is_dir() else self.path.parent
+        listed = self.manifest.shards
+        self._bounds = _running(s.tokens for s in listed)
+        self._documents = _running(s.documents for s in listed)
+        self._dtype = np.dtype(self.manifest.dtype)
+        # One mark per page of the whole store, so that a batch over many shards is checked in one lookup.
+        self._page_bits = listed[0].page_bytes.bit_length() - 1
+        self._pages = _running((s.bytes >> self._page_bits) + 1 for s in listed)
+        self._seen = np.zeros(int(self._pages[-1]), bool)
+        marks = [self._seen[a:b] for a, b in pairwise(self._pages.tolist())]
+        on = verify != "off"
+        self._shards = [Shard(folder / s.name, s, verify=on, seen=m) for s, m in zip(listed, marks, strict=True)]
+        self._whole = not on
+        self._open = OpenArrays(len(listed), self._open_one, self._drop_one)
+        self._closed = False
+        if verify == "open":
+            for number in range(len(self._shards)):
+                shard = self._shard(number)
+                shard.check_pages(np.arange(shard.pages))
+            self._whole = True
+
+    def __len__(self) -> int:
+        return int(self._documents[-1])
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self._bounds[-1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    @property
+    def vocab_size(self) -> int | None:
+        return self.manifest.vocab_size
+
+    @property
+    def bounds(self) -> NDArray[np.int64]:
+        """Stream position at which each shard begins, and the end."""
+        return self._bounds
+
+    def fingerprint(self) -> str:
+        """The dataset id of the manifest: content, never a path."""
+        return f"penstock-store:{self.manifest.id}"
+
+    def describe(self) -> dict[str, Any]:
+        m = self.manifest
+        return {
+            "kind": "token store",
+            "id": m.id,
+            "records": len(self),
+            "tokens": self.n_tokens,
+            "bytes": m.bytes,
+            "files": len(m.shards),
+            "dtype": self._dtype.name,
+            "vocab_size": m.vocab_size,
+            "eos_id": m.eos_id,
+            "tokenizer": m.tokenizer,
+            "columns": [c.name for c in m.columns],
+            "boundaries": "document table",
+        }
+
+    def locate(self, index: int) -> dict[str, Any]:
+        """Shard, document number in it, stream position, length and byte offset of document `index`."""
+        number = int(check_range([index], len(self), "documents")[0])
+        part = int(np.searchsorted(self._documents, number, "right")) - 1
+        start = int(self.starts(np.array([number]))[0])
+        first = self._shard(part).header.section("tokens").offset
+        return {
+            "shard": self.manifest.shards[part].name,
+            "document": number,
+            "document_in_shard": number - int(self._documents[part]),
+            "start": start,
+            "tokens": int(self.lengths(np.array([number]))[0]),
+            "byte": first + (start - int(self._bounds[part])) * self._dtype.itemsize,
+        }
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        """Documents as a ragged column `input_ids`, and the store's own columns under their names."""
+        indices = check_range(indices, len(self), "documents")
+        starts, lengths = self._spans(indices)
+        columns: Columns = {"input_ids": Ragged(*cut.gather_rows(self, starts, lengths))}
+        for spec in self.manifest.columns:
+            columns[spec.name] = self._read_column(spec, indices)
+        return columns
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._spans(check_range(indices, len(self), "documents"))[1]
+
+    def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        indices = check_range(indices, len(self) + 1, "documents")
+        out = np.full(len(indices), self.n_tokens, np.int64)
+        inner = np.flatnonzero(indices < len(self))
+        out[inner] = self._spans(indices[inner])[0]
+        return out
+
+    def documents_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The document of each stream position. The first use in a shard verifies its whole document table."""
+        positions = check_range(positions, self.n_tokens, "positions")
+        out = np.empty(len(positions), np.int64)
+        for part, places in cut.by_part(self._bounds, positions):
+            shard = self._shard(part)
+            shard.check_all("offsets")
+            table = OffsetTable(shard.section("offsets"))
+            out[places] = table.find(positions[places] - self._bounds[part]) + self._documents[part]
+        return out
+
+    def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
+        return cut.gather(self, starts, length)
+
+    def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> Table:
+        """The open shards, after the pages under these ranges of their tokens were verified."""
+        if self._closed:
+            raise UsageError("an open store", got="one that was closed", where=str(self.path), fix="open it again")
+        table = self._open.need(part)
+        if self._whole or isinstance(part, int):
+            if not self._whole and not self._shards[part].whole:
+                self._shards[part].check(self._shards[part].header.sections[0], starts, lengths)
+            return table
+        longest = (lengths if isinstance(lengths, int) else int(lengths.max(initial=0))) * self._dtype.itemsize
+        if longest and longest <= 1 << self._page_bits:
+            first, last = touched(layout.ALIGN, starts, lengths, self._dtype.itemsize, self._page_bits)
+            base = self._pages[part]
+            if bool(self._seen[first + base].all()) and bool(self._seen[last + base].all()):
+                return table
+        numbers = np.unique(part).tolist()
+        for number in numbers:
+            here = part == number
+            shard = self._shards[number]
+            shard.check(shard.header.sections[0], starts[here], lengths if isinstance(lengths, int) else lengths[here])
+        if all(self._shards[number].whole for number in numbers):
+            self._whole = all(shard.whole for shard in self._shards)
+        return table
+
+    def close(self) -> None:
+        """Lets go of all files. Using the store afterwards is an error."""
+        self._closed = True
+        self._open.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (str(self.path), self.verify, self.manifest.id)
+
+    def __repr__(self) -> str:
+        return f"TokenStore({str(self.path)!r}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"
+
+    def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Start in the stream and length of each document."""
+        starts, lengths = (
+            np.empty(len(indices), np.int64),
+            np.empty(len(indices), np.int64),
+        )
+        for part, places in cut.by_part(self._documents, indices):
+            local = indices[places] - self._documents[part]
+            first, stop = self._pairs(part, "offsets", local, self.manifest.shards[part].tokens)
+            starts[places], lengths[places] = first + self._bounds[part], stop - first
+        return starts, lengths
+
+    def _pairs(
+        self, part: int, section: str, local: NDArray[np.int64], limit: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Begin and end of rows of an offsets section, checked to lie in order inside `limit`."""
+        shard = self._shard(part)
+        offsets = shard.section(section)
+        shard.check(shard.header.section(section), local, 2)
+        first, stop = (
+            offsets[local].astype(np.int64),
+            offsets[local + 1].astype(np.int64),
+        )
+        if bool((first > stop).any()) or int(stop.max(initial=0)) > limit or int(first.min(initial=0)) < 0:
+            raise layout.damaged(
+                "offsets that rise inside the section",
+                "others",
+                f"{shard.path}, section {section}",
+            )
+        return first, stop
+
+    def _read_column(self, spec: layout.ColumnSpec, indices: NDArray[np.int64]) -> Ragged | NDArray[Any]:
+        name, kind = f"column:{spec.name}", np.dtype(spec.dtype)
+        if not spec.ragged:
+            out = np.empty((len(indices), *spec.shape), kind)
+            width = out[:1].size if len(out) else 0
+            for part, places in cut.by_part(self._documents, indices):
+                shard, local = (
+                    self._shard(part),
+                    indices[places] - self._documents[part],
+                )
+                values = shard.section(name).reshape(-1, *spec.shape)
+                shard.check(shard.header.section(name), local * width, width)
+                out[places] = values[local]
+            return out
+        lengths = np.zeros(len(indices), np.int64)
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
+        for part, places in cut.by_part(self._documents, indices):
+            shard, local = self._shard(part), indices[places] - self._documents[part]
+            section = shard.header.section(name)
+            first, stop = self._pairs(part, f"{name}:offsets", local, section.items)
+            lengths[places] = stop - first
+            shard.check(section, first, stop - first)
+            found.append(
+                (
+                    places,
+                    stop - first,
+                    cut.rows(shard.section(name), first, stop - first),
+                )
+            )
+        offsets = np.zeros(len(indices) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        flat = np.empty(int(offsets[-1]), kind)
+        for places, counts, piece in found:
+            shift = np.repeat(offsets[places] - (np.cumsum(counts) - counts), counts)
+            flat[np.arange(len(piece)) + shift] = piece
+        return Ragged(flat, offsets)
+
+    def _shard(self, number: int) -> Shard:
+        if self._closed:
+            raise UsageError("an open store", got="one that was closed", where=str(self.path), fix="open it again")
+        self._open.need(number)
+        return self._shards[number]
+
+    def _open_one(self, number: int) -> NDArray[Any]:
+        array = self._shards[number].section("tokens")
+        if not self._shards[number].whole:  # also when the file was exchanged since it was last open
+            self._whole = False
+        return array
+
+    def _drop_one(self, number: int) -> None:
+        self._shards[number].drop()
+
+
+def _read(path: Path) -> Manifest:
+    if path.is_file() and path.name != NAME:
+        info = Shard(path).info()
+        return Manifest(
+            dataset_id([info], None, None),
+            info.dtype,
+            info.vocab_size,
+            (info,),
+            info.columns,
+        )
+    return read_manifest(path if path.name != NAME else path.parent)
+
+
+def _running(counts: Any) -> NDArray[np.int64]:
+    return np.cumsum([0, *counts], dtype=np.int64)
+
+
+def _reopen(path: str, verify: str, ident: str) -> TokenStore:
+    """What a pickle holds: where the store is and which one it was."""
+    store = TokenStore(path, verify=verify)
+    if store.manifest.id != ident:
+        raise StoreError(
+            f"the store {ident}",
+            got=f"the store {store.manifest.id}",
+            where=path,
+            fix="the folder was written again since the pipeline was built: build the pipeline again",
+        )
+    return store

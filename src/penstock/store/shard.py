@@ -1,0 +1,205 @@
+"""One open shard: its header, its sections as arrays over a memory map, and which pages were found whole.
+
+Opening reads footer and tail. A page is hashed when something in it is first used; after all were, the check is one
+flag. The map can be dropped and made again (a store of many shards keeps few open): what was verified stays known as
+long as the file is the same one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._errors import StoreError
+from penstock.store import layout
+from penstock.store.arrays import touched
+from penstock.store.layout import Header, Section
+from penstock.store.writer import ShardInfo
+
+
+class Shard:
+    """A shard file, opened when first used. `expected` is what the manifest says of it."""
+
+    def __init__(
+        self,
+        path: Path,
+        expected: ShardInfo | None = None,
+        *,
+        verify: bool = True,
+        seen: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.path = path
+        self._expected = expected
+        self._check = verify
+        self._lock = threading.Lock()
+        self._map: mmap.mmap | None = None
+        self._same: tuple[int, ...] = ()
+        self._header: Header | None = None
+        self._hashes: NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._given = seen  # a store keeps all its shards' marks in one array
+        self._seen: NDArray[np.bool_] = np.empty(0, bool)
+        self.root = ""
+        self.whole = not self._check  # every page verified
+
+    @property
+    def header(self) -> Header:
+        if self._header is None:
+            self.open()
+        if self._header is None:
+            raise StoreError("a shard with a header", where=str(self.path))
+        return self._header
+
+    def open(self) -> mmap.mmap:
+        """The map of the file, made if need be."""
+        found = self._map
+        if found is not None:
+            return found
+        with self._lock:
+            if self._map is None:
+                self._map = self._open()
+            return self._map
+
+    def drop(self) -> None:
+        """Lets go of the map and its descriptor; arrays in use elsewhere keep theirs until they are done."""
+        self._map = None
+
+    def _open(self) -> mmap.mmap:
+        where = str(self.path)
+        try:
+            file = open(self.path, "rb")  # noqa: SIM115 - closed below, before the map is handed out
+        except OSError as error:
+            raise StoreError(
+                "every shard the manifest lists",
+                got=f"{type(error).__name__}: {error.strerror}",
+                where=where,
+                fix="copy the missing shard next to the manifest, or write the store again",
+            ) from error
+        with file:
+            stat = os.fstat(file.fileno())
+            want = self._expected
+            if want is not None and stat.st_size != want.bytes:
+                raise layout.damaged(
+                    f"{want.bytes} bytes, as the manifest says",
+                    f"{stat.st_size} bytes",
+                    where,
+                )
+            same = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            if self._header is None or same != self._same:
+                header, hashes, root = layout.read_tail(file, stat.st_size, where)
+                self._match(header, root.hex(), where)
+                self._header, self._hashes, self.root, self._same = (
+                    header,
+                    hashes,
+                    root.hex(),
+                    same,
+                )
+                self._seen = np.zeros(len(hashes), bool) if self._given is None else self._given[: len(hashes)]
+                self._seen[:] = False
+                self.whole = not self._check
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _match(self, header: Header, root: str, where: str) -> None:
+        want = self._expected
+        if want is None:
+            return
+        if root != want.root:
+            raise StoreError(
+                f"the shard with root hash {want.root}, as the manifest says",
+                got=f"a sound shard with root hash {root}: another one under this name",
+                where=where,
+                fix="put back the shard this manifest was written for; shards may not be swapped or renamed",
+            )
+        said = replace(_info(self.path.name, want.bytes, root, header), name=want.name)
+        if said != want:
+            raise layout.damaged("counts and columns like in the manifest", str(said), where)
+
+    def section(self, name: str) -> NDArray[Any]:
+        """A section as an array over the map; nothing is read or checked yet."""
+        found = self.open()
+        part = self.header.section(name)
+        return np.frombuffer(found, part.dtype, part.items, part.offset)
+
+    def check_all(self, name: str) -> None:
+        """Verifies every page of a section."""
+        part = self.header.section(name)
+        self.check(part, np.zeros(1, np.int64), part.items)
+
+    def check(
+        self,
+        section: Section,
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64] | int,
+    ) -> None:
+        """Verifies the pages under these ranges of items; pages seen before cost a lookup."""
+        if self.whole:
+            return
+        size = np.dtype(section.dtype).itemsize
+        bits = self.header.page_bytes.bit_length() - 1
+        if not isinstance(lengths, int):
+            starts, lengths = starts[lengths > 0], lengths[lengths > 0]  # an empty range touches no page
+        longest = (lengths if isinstance(lengths, int) else int(lengths.max(initial=0))) * size
+        if longest == 0 or len(starts) == 0:
+            return
+        first, last = touched(section.offset, starts, lengths, size, bits)
+        seen = self._seen
+        if longest <= self.header.page_bytes:  # then a range touches its first and its last page, nothing between
+            if bool(seen[first].all()) and bool(seen[last].all()):
+                return
+            pages = np.union1d(first, last)
+        else:
+            marks = np.bincount(first, minlength=len(seen) + 1) - np.bincount(last + 1, minlength=len(seen) + 1)
+            pages = np.flatnonzero(np.cumsum(marks))
+        self.check_pages(pages[~seen[pages]])
+
+    def check_pages(self, pages: NDArray[np.int64]) -> None:
+        """Hashes these pages; raises at the first that is not what was written."""
+        view = memoryview(self.open())
+        size, stop = self.header.page_bytes, self.body_bytes
+        for page in pages.tolist():
+            found = xxhash.xxh3_64_intdigest(view[page * size : min((page + 1) * size, stop)])
+            if found != int(self._hashes[page]):
+                raise layout.damaged(
+                    f"page {page} with checksum {int(self._hashes[page]):016x}",
+                    f"{found:016x}: bytes {page * size} to {min((page + 1) * size, stop)} have changed",
+                    f"{self.path}, page {page} of {len(self._hashes)} ({self._holds(page)})",
+                )
+            self._seen[page] = True
+        if bool(self._seen.all()):
+            self.whole = True
+
+    @property
+    def pages(self) -> int:
+        """How many pages the body has."""
+        return -(-self.body_bytes // self.header.page_bytes)
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes under the page hashes."""
+        last = self.header.sections[-1]
+        return layout.align(last.offset + last.bytes)
+
+    def _holds(self, page: int) -> str:
+        size = self.header.page_bytes
+        a, b = page * size, (page + 1) * size
+        names = [s.name for s in self.header.sections if s.offset < b and a < max(s.offset + s.bytes, s.offset + 1)]
+        return ", ".join(names) or "padding"
+
+    def info(self) -> ShardInfo:
+        """The shard as a manifest would list it, from its own header."""
+        header = self.header  # opens the file, which tells size and root
+        return _info(self.path.name, self._same[2], self.root, header)
+
+
+def _info(name: str, size: int, root: str, header: Header) -> ShardInfo:
+    kind = header.section("tokens").dtype
+    return ShardInfo(
+        name, size, header.documents, header.tokens, root, kind, header.vocab_size, header.columns, header.page_bytes
+    )

@@ -1,0 +1,142 @@
+"""Checks of the law for any pipeline: use them in your own tests, for your own steps.
+
+`assert_exact_resume` saves before every batch, restores each state in a fresh loader and compares the whole remainder.
+`assert_elastic` compares ordered global batches over worlds and threads, and resumes with another world and batch size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from penstock.columns import Columns, Ragged, concat, cut, rows_of
+from penstock.pipeline import Pipeline
+
+
+def batches(loader: Iterable[Any], count: int | None) -> list[Columns]:
+    """The first `count` batches of what a `for` gives, or all."""
+    return list(islice(loader, count))
+
+
+def assert_same(one: Columns, other: Columns, what: str = "batches") -> None:
+    """Same columns, values, dtypes and shapes."""
+    if one.keys() != other.keys():
+        raise AssertionError(f"{what}: columns {sorted(one)} and {sorted(other)}")
+    for name, left in one.items():
+        right = other[name]
+        if isinstance(left, Ragged) or isinstance(right, Ragged):
+            if type(left) is not type(right) or left.tolist() != right.tolist():
+                raise AssertionError(f"{what}: column {name!r} differs: {left.tolist()} and {right.tolist()}")
+            continue
+        if left.dtype != right.dtype or left.shape != right.shape:
+            raise AssertionError(f"{what}: column {name!r} is {left.dtype}{left.shape} and {right.dtype}{right.shape}")
+        same = (
+            left.tolist() == right.tolist()
+            if left.dtype == object
+            else np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
+        )
+        if not same:
+            raise AssertionError(f"{what}: values of column {name!r} differ: {left} and {right}")
+
+
+def assert_same_batches(one: Sequence[Columns], other: Sequence[Columns], what: str = "batches") -> None:
+    """Two lists of batches, in order."""
+    if len(one) != len(other):
+        raise AssertionError(f"{what}: {len(one)} batches and {len(other)}")
+    for i, (left, right) in enumerate(zip(one, other, strict=True)):
+        assert_same(left, right, f"{what}, batch {i}")
+
+
+def assert_exact_resume(make: Callable[[], Pipeline], *, most: int = 64, epochs: int = 2, threads: int = 0) -> None:
+    """Saves before every batch of `epochs` epochs (at most `most`), restores each one freshly, compares all that
+    follows.
+
+    `make` must build the batched pipeline anew. States go through JSON, as they would through a checkpoint.
+    """
+    loader = make().to_numpy(threads=threads)
+    states: list[str] = []
+    whole: list[Columns] = []
+    for _ in range(epochs):
+        for batch in _saving(loader, states, most):
+            whole.append(batch)
+        if len(whole) >= most:
+            break
+    if not whole:
+        raise AssertionError("the pipeline gave no batch")
+    for at, text in enumerate(states):
+        if len(text) > 1024:
+            raise AssertionError(f"the state before batch {at} is {len(text)} bytes")
+        fresh = make().to_numpy(threads=threads)
+        fresh.load_state_dict(json.loads(text))
+        rest: list[Columns] = []
+        while len(rest) < len(whole) - at:
+            rest += batches(fresh, len(whole) - at - len(rest))
+        assert_same_batches(whole[at:], rest, f"after a restore before batch {at}")
+        assert_same(whole[at], fresh.batch_at(json.loads(text)["step"]), f"batch_at for batch {at}")
+
+
+def _saving(loader: Any, states: list[str], most: int) -> Iterable[Columns]:
+    run = iter(loader)
+    while len(states) < most:
+        text = json.dumps(loader.state_dict())
+        try:
+            batch = next(run)
+        except StopIteration:
+            return
+        states.append(text)
+        yield batch
+    run.close()
+
+
+def global_batches(
+    make: Callable[[], Pipeline], world: int, count: int | None, state: Any = None, **engine: Any
+) -> list[Columns]:
+    """The ordered global batches that `world` ranks give together: each rank's rows, joined in rank order."""
+    ranks = []
+    for rank in range(world):
+        loader = make().shard(rank, world).to_numpy(**engine)
+        if state is not None:
+            loader.load_state_dict(state)
+        ranks.append(batches(loader, count))
+    if len({len(r) for r in ranks}) != 1:
+        raise AssertionError(f"ranks gave {[len(r) for r in ranks]} batches")
+    return [concat(list(parts)) for parts in zip(*ranks, strict=True)]
+
+
+def assert_elastic(
+    make: Callable[[int], Pipeline],
+    *,
+    batch: int = 24,
+    worlds: Sequence[int] = (1, 2, 3, 4, 6, 8),
+    threads: Sequence[int] = (0, 1, 2, 4),
+    other_batch: int | None = 12,
+    most: int | None = 16,
+) -> None:
+    """Ordered global batches are the same for every world and thread count, and a restore on another world and batch
+    size goes on with the same rows. `make(batch)` builds the pipeline with that global batch size."""
+    want = global_batches(lambda: make(batch), 1, most, threads=0)
+    if not want:
+        raise AssertionError("the pipeline gave no batch")
+    for count in threads:
+        got = global_batches(lambda: make(batch), 1, most, threads=count)
+        assert_same_batches(want, got, f"threads={count}")
+    for world in worlds:
+        got = global_batches(lambda: make(batch), world, most, threads=0)
+        assert_same_batches(want, got, f"world={world}")
+    if other_batch is None:
+        return
+    half = len(want) // 2
+    loader = make(batch).to_numpy(threads=0)
+    batches(loader, half)
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = concat(want[half:])
+    for world in worlds:
+        if other_batch % world:
+            continue
+        count = rows_of(rest) // other_batch
+        after = concat(global_batches(lambda: make(other_batch), world, count, state, threads=0))
+        assert_same(cut(rest, 0, rows_of(after)), after, f"resumed on world={world} with batch={other_batch}")

@@ -1,0 +1,40 @@
+"""The bytes of a store are a promise: other releases and machines must be able to read them, and ids must not drift.
+
+If this fails, a change has altered the format. If that was an accident, take the change back. If it was meant, raise
+`layout.VERSION` and put the new hashes here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from penstock.columns import Ragged
+from penstock.store.manifest import write_manifest
+from penstock.store.reader import TokenStore
+from penstock.store.writer import ShardWriter
+
+HASHES = {
+    "00000.tokens": "",
+    "00001.tokens": "",
+    "manifest.json": "",
+}
+IDENT = ""
+
+
+def test_a_small_store_is_byte_for_byte_the_known_one(tmp_path: Path) -> None:
+    infos = []
+    for k in range(2):
+        with ShardWriter(tmp_path / f"{k:05d}.tokens", vocab_size=50_257, metadata={"part": k}) as shard:
+            docs = [(np.arange(n * 40_000) * 7919 + k) % 50_257 for n in (0, 1, 2)]
+            runs = Ragged.of([[1, 2, 3], [], [4 + k]], np.int32)
+            shard.add(Ragged.of(docs, np.int64), {"runs": runs, "source": np.array([3, 1, 2], np.uint16)})
+        infos.append(shard.finish())
+    tokenizer = {"kind": "test", "sha256": "00ff", "vocab_size": 50_257}
+    manifest = write_manifest(tmp_path, infos, tokenizer=tokenizer, eos_id=50_256, tool="golden")
+    found = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(tmp_path.iterdir())}
+    assert found == HASHES
+    assert manifest.id == IDENT
+    assert TokenStore(tmp_path).read(np.array([5]))["runs"].tolist() == [[5]]
