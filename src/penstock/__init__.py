@@ -24,10 +24,14 @@ _HOMES = {
     "columns": "Ragged",
     "engine.loader": "Loader",
     "pipeline": "Pipeline mix",
+    "prepare.run": "prepare",
     "read": (
         "from_arrays from_texts open_dolma open_megatron open_nanogpt open_store open_tokens read_jsonl read_parquet "
         "read_text"
     ),
+    "text.gpt_dataset": "GPTDatasetV1 create_dataloader create_dataset",
+    "text.micro_dataset": "TransformerDataset create_dataloaders",
+    "text.micro_tokenizer": "MicroTransformerTokenizer",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

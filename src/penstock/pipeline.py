@@ -10,6 +10,8 @@ from penstock.outputs.jax import JaxOutput
 from penstock.outputs.numpy import NumpyOutput
 from penstock.outputs.torch import TorchOutput
 from penstock.plan import Definition, Mix, Stop
+from penstock.prepare.tokenize import tokenized
+from penstock.rows import RowSource
 from penstock.show import peek, show
 from penstock.sources.base import Source
 from penstock.steps.base import Step
@@ -69,6 +71,13 @@ class Pipeline:
 
     # Content.
 
+    def tokenize(self, tokenizer: Any, *, field: str = "text", cache_dir: Any = None, **settings: Any) -> Pipeline:
+        """Tokens of the column `field`: prepared once, with a progress bar, in a cache keyed by content.
+
+        `settings` are those of `penstock.prepare`: `eos`, `on_error`, `budget`, `engine`, `threads`, `shard_tokens`.
+        """
+        return Pipeline(tokenized(self.definition, tokenizer, field, cache_dir, settings))
+
     def windows(self, length: int, stride: int | None = None) -> Pipeline:
         """Windows of `length` tokens, `stride` apart, with the next tokens as `labels`."""
         return self._then(Windows(length, stride))
@@ -112,6 +121,10 @@ class Pipeline:
         return Loader(self.definition, JaxOutput(sharding, ids), **engine)
 
     # Looking at it.
+
+    def rows(self) -> RowSource:
+        """The rows of the first epoch as a sequence: `len`, and `read(indices)` for many at once."""
+        return RowSource(self.definition)
 
     def peek(self, rows: int = 5) -> list[dict[str, Any]]:
         """The first rows as dicts."""

@@ -9,7 +9,8 @@ import numpy as np
 from penstock._errors import PenstockError, UsageError
 from penstock._ledger import Ledger
 from penstock.columns import row, rows_of
-from penstock.plan import Definition, Mix, build, grow
+from penstock.plan import Definition, Mix, grow
+from penstock.rows import RowSource
 from penstock.steps.batch import Batch
 
 
@@ -65,8 +66,7 @@ def peek(definition: Definition, rows: int) -> list[dict[str, Any]]:
     """The first rows of the first epoch, before batching."""
     if rows < 1:
         raise UsageError("at least 1 row in .peek()", got=repr(rows))
-    plan = build(definition)
-    size = plan.root.size
-    position = np.arange(rows if size is None else min(rows, size))
-    columns = plan.root.fetch(plan.root.pick(position, 0).with_slot(position)).columns
+    source = RowSource(definition)
+    count = rows if source.size is None else min(rows, source.size)
+    columns = source.read(np.arange(count))
     return [row(columns, i) for i in range(rows_of(columns))]

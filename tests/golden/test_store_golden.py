@@ -17,11 +17,11 @@ from penstock.store.reader import TokenStore
 from penstock.store.writer import ShardWriter
 
 HASHES = {
-    "00000.tokens": "",
-    "00001.tokens": "",
-    "manifest.json": "",
+    "00000.tokens": "d2e6edd1fc31fec0bde3f4428397ebe13dead996ff32e3df3c324060a825d97f",
+    "00001.tokens": "b04eec397d6f9849164335c74f74ca9d5fc6f5213064c3217306cf21fef24a1a",
+    "manifest.json": "e8f22568963761ff996201d045381522eebf29b9c3043c6732b6e67d9c6d1d51",
 }
-IDENT = ""
+IDENT = "63e69ba548961257d7aa27c1b7c7adc9"
 
 
 def test_a_small_store_is_byte_for_byte_the_known_one(tmp_path: Path) -> None:

@@ -121,6 +121,53 @@ def test_damage_elsewhere_does_not_stop_a_batch_that_does_not_touch_it(store: Pa
     assert TokenStore(store, verify="off").gather(np.array([start]), 500).shape == (1, 500)
 
 
+@pytest.mark.parametrize("name", ["store", "store/00001.tokens"])
+@pytest.mark.parametrize("page", [2, 3])
+def test_a_window_over_two_pages_has_both_verified(tmp_path: Path, store: Path, name: str, page: int) -> None:
+    """One of the two was seen before, in either order, in one shard and among several."""
+    flip(store / "00001.tokens", page * 4096 + 2000, 1)
+    opened = TokenStore(tmp_path / name)
+    base = int(opened.bounds[-3]) if name == "store" else 0
+    seam = base + 2 * 4096 // 2  # the token at which page 3 begins: tokens begin with page 1
+    sound = seam - 1500 if page == 3 else seam + 500
+    others = np.array([0, 10])  # in the first shard of several
+    opened.gather(np.array([sound, *others]), 8)
+    with pytest.raises(StoreError, match=f"page {page} "):
+        opened.gather(np.array([seam - 4, *others]), 8)
+
+
+def test_every_bit_of_the_tail_counts(store: Path) -> None:
+    path = store / "00000.tokens"
+    size = path.stat().st_size
+    body = TokenStore(path)._shards[0].body_bytes
+    for byte in range(body, size - 64, 3):
+        flip(path, byte, byte % 8)
+        for opened in (store, path):
+            with pytest.raises(StoreError, match="a tail with root hash"):
+                TokenStore(opened).gather(np.array([0]), 8)
+        flip(path, byte, byte % 8)
+
+
+def test_a_footer_that_lies_about_sizes(tmp_path: Path) -> None:
+    write(tmp_path / "a.tokens", 1)
+    data = (tmp_path / "a.tokens").read_bytes()
+    good = list(struct.unpack("<8sIIQQQ16s", data[-64:-8]))
+    for field, value in ((2, 4095), (2, 2**31), (3, len(data) + 1), (4, 2**63), (4, 0), (5, 2**60), (5, 0), (1, 9)):
+        bad = [*good[:field], value, *good[field + 1 :]]
+        front = struct.pack("<8sIIQQQ16s", *bad)
+        (tmp_path / "a.tokens").write_bytes(data[:-64] + front + xxhash.xxh3_64_digest(front))
+        with pytest.raises(StoreError, match=r"a file of|sizes in the footer|format version"):
+            TokenStore(tmp_path / "a.tokens")
+
+
+def test_a_damaged_superblock_is_noticed_every_time(store: Path) -> None:
+    flip(store / "00000.tokens", 100, 3)
+    opened = TokenStore(store)
+    for _ in range(3):
+        with pytest.raises(StoreError, match="page 0 "):
+            opened.gather(np.array([5000]), 8)
+
+
 def test_verify_lists_all_damage(store: Path) -> None:
     flip(store / "00000.tokens", 5000, 1)
     flip(store / "00000.tokens", 20000, 1)
@@ -150,43 +197,33 @@ def test_truncation_at_many_lengths(store: Path) -> None:
         (store / name).write_bytes(data)
 
 
-def test_missing_swapped_and_extra_shards(store: Path) -> None:
-    first, second, away = store / "00000.tokens", store / "00001.tokens", store / "away"
+def test_missing_and_extra_shards(store: Path) -> None:
+    first, away = store / "00000.tokens", store / "away"
     first.rename(away)
     with pytest.raises(StoreError, match=r"every shard the manifest lists[\s\S]*00000.tokens[\s\S]*copy the missing"):
         use_everything(store)
+    assert "00000.tokens" in verify(store).problems[0].where
     away.rename(first)
     write(store / "extra.tokens", 9)
     assert verify(store).extras == ["extra.tokens"]
-    (store / "extra.tokens").unlink()
-    third = store / "00002.tokens"
-    size = second.stat().st_size
-    replaced = write_same_size(store / "other", size)
-    replaced.replace(second)
-    with pytest.raises(StoreError, match="another one under this name"):
-        use_everything(store)
-    third.replace(second)
-    with pytest.raises(StoreError, match="bytes, as the manifest says"):
-        use_everything(store)
 
 
-def write_same_size(path: Path, size: int) -> Path:
-    """A sound shard of exactly this many bytes: metadata fills the gap."""
-    documents = Ragged.of([[1] * 500])
-    columns = {"source": np.zeros(1, np.uint16), "runs": documents}
-    for tokens in range(0, size // 2, 1024):
-        for pad in range(4096):
-            info = None
-            with ShardWriter(path, vocab_size=50_000, metadata={"p": "x" * pad}, page_bytes=4096, overwrite=True) as s:
-                s.add(Ragged.of([np.ones(tokens, np.uint16)]), columns)
-            info = s.finish()
-            if info.bytes == size:
-                return path
-            if info.bytes > size:
-                break
-            if info.bytes + 5000 < size:
-                break
-    raise AssertionError("no such size")
+def test_swapped_shards(store: Path, tmp_path: Path) -> None:
+    (store / "00002.tokens").replace(store / "00001.tokens")
+    with pytest.raises(StoreError, match=r"bytes, as the manifest says[\s\S]*00001.tokens"):
+        use_everything(store)
+    infos = []
+    for k in range(2):  # two of one size
+        with ShardWriter(tmp_path / f"{k}.tokens", vocab_size=9) as shard:
+            shard.add([[1, 2, k]])
+        infos.append(shard.finish())
+    write_manifest(tmp_path, infos)
+    for a, b in (("0.tokens", "x"), ("1.tokens", "0.tokens"), ("x", "1.tokens")):
+        (tmp_path / a).rename(tmp_path / b)
+    with pytest.raises(StoreError, match="another one under this name") as caught:
+        TokenStore(tmp_path).read(np.array([0]))
+    assert caught.value.where.endswith("0.tokens")
+    assert "may not be swapped" in caught.value.fix
 
 
 def forge(path: Path, change: dict[str, object]) -> None:
@@ -276,7 +313,7 @@ def test_a_manifest_that_is_none(store: Path, text: str) -> None:
 def test_a_manifest_of_another_version_says_so(store: Path) -> None:
     plain = json.loads((store / "manifest.json").read_text())
     rewrite(store, {**plain, "version": 2})
-    with pytest.raises(StoreError, match="store format version 1\n.*version 2"):
+    with pytest.raises(StoreError, match=r"store format version 1\n.*version 2"):
         TokenStore(store)
 
 

@@ -170,6 +170,13 @@ def test_exhaustion_is_where_a_loop_finds_it(sizes: tuple[int | None, ...], stag
         assert mixture.all_exhausted() == max(finite)
 
 
+def test_exhaustion_in_a_block_that_a_stage_cuts_short() -> None:
+    stages = ((333, (1.0, 1.0)), (340, (3.0, 1.0)))
+    for size in range(145, 180):
+        mixture = Mixture((1, 1), (size, None), 1, 50, stages)
+        assert mixture.first_exhausted() == exhausted_by_loop(mixture, 1000)[0]
+
+
 def test_exhaustion_that_never_comes_and_that_comes_late() -> None:
     assert endless(1, 1).first_exhausted() is None
     assert endless(1, 1).all_exhausted() is None

@@ -58,7 +58,8 @@ def test_the_fix_of_the_repeat_error_works() -> None:
 
 
 def test_normalising_twice_changes_nothing() -> None:
-    for weights in ([0.6, 0.3, 0.1], [1, 1, 1], [1e-6, 5], [1e300, 1e300], [7, 0]):
+    many = [[float(k % m + 0.1) for k in range(m)] for m in range(2, 60)]
+    for weights in ([0.6, 0.3, 0.1], [1, 1, 1], [1e-6, 5], [1e300, 1e300], [7, 0], *many):
         once = normalise(weights, "test")
         assert normalise(once, "test") == once
         assert math.fsum(once) == pytest.approx(1)

@@ -90,6 +90,16 @@ def test_pieces_hold_all_records_and_go_on_the_same_from_every_place(
         assert records(rest) == records(whole[i + 1 :])
 
 
+@pytest.mark.parametrize("paragraphs", [False, True])
+def test_what_happens_to_be_buffered_does_not_move_a_cut(paragraphs: bool) -> None:
+    gap = b"\n\n" if paragraphs else b"\n"
+    data = b"x" * 50 + gap + b"ab" + gap + b"cd"
+    want = len(b"ab" + gap + b"cd")
+    whole = cut(data, want, 1000, paragraphs)  # finding the end of the long record reads the whole file
+    rest = cut(data, want, 1000, paragraphs, whole[0].next_offset, whole[0].next_line)
+    assert [p.data for p in rest] == [p.data for p in whole[1:]] == [data[50 + len(gap) :]]
+
+
 def parse(piece: Piece, path: str) -> tuple[list[str], list[tuple[int, object]]]:
     return [piece.data[s:e].decode() for s, e in zip(piece.starts, piece.ends, strict=True)], []
 

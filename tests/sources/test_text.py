@@ -107,7 +107,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         TextFiles(tmp_path / "a.txt", mode="word")
     with pytest.raises(UsageError, match="errors as 'strict' or 'replace'"):
         TextFiles(tmp_path / "a.txt", errors="ignore")
-    with pytest.raises(UsageError, match="files ending in .* at .*\n  got:   nothing matches"):
+    with pytest.raises(UsageError, match=r"files ending in .* at .*\n  got:   nothing matches"):
         TextFiles(tmp_path / "no")
 
 

@@ -2,6 +2,7 @@
 
 Plain WAV is walked here; FLAC, Ogg (Vorbis, Opus), MP3, AIFF and the rest of libsndfile's formats are opened by
 soundfile, which reads their header. Longer than the limit, or no audio, is refused with a `RecordError`.
+A cut WAV, AIFF or FLAC is noticed; Ogg and MP3 do not state their length, so there a cut file is a shorter one.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def opened(data: Media, where: str, limits: Limits) -> Iterator[tuple[AudioInfo,
                 plain,
             )
             return
+        _check_iff(head, file.seek(0, os.SEEK_END), where)
         file.seek(0)
         with _sound(data if is_path else file, head, where) as sound:
             frames = -1 if sound.frames >= UNKNOWN_FRAMES else int(sound.frames)
@@ -85,7 +87,7 @@ def _open(data: Media, where: str, limits: Limits) -> BinaryIO:
     if not isinstance(data, str | os.PathLike):
         return io.BytesIO(data)
     try:
-        file = io.open(os.open(data, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+        file = os.fdopen(os.open(data, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
     except OSError as error:
         raise RecordError("a readable file", got=f"{type(error).__name__}: {error.strerror}", where=where) from error
     found = os.fstat(file.fileno())
@@ -106,10 +108,17 @@ def _sound(source: Any, head: bytes, where: str) -> Any:
     except (soundfile.LibsndfileError, RuntimeError, TypeError, ValueError) as error:
         raise RecordError(
             "audio (WAV, FLAC, Ogg, MP3, AIFF or another format libsndfile reads)",
-            got=f"bytes beginning {head!r}: {error}",
+            got=f"bytes beginning {head!r}: {getattr(error, 'error_string', error)}",
             where=where,
             fix="remove the file, or convert it (AAC, M4A and video are not read)",
         ) from error
+
+
+def _check_iff(head: bytes, total: int, where: str) -> None:
+    """AIFF states its length, and libsndfile reads a shorter file in silence."""
+    if head[:4] == b"FORM" and head[8:11] == b"AIF" and int.from_bytes(head[4:8], "big") + 8 > total:
+        stated = int.from_bytes(head[4:8], "big") + 8
+        raise RecordError(f"an AIFF of {stated:,} bytes, as its header says", got=f"{total:,} bytes", where=where)
 
 
 def _checked(info: AudioInfo, where: str, limits: Limits) -> AudioInfo:

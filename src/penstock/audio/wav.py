@@ -1,8 +1,8 @@
 """PCM and float WAV without a library: a walk over the chunks, then the wanted frames straight from the bytes.
 
 WAV is most of what training reads, and its samples are one `np.frombuffer` away. The header's promise is checked
-against the file: a `data` chunk that claims more than there is means a truncated file and is refused (libsndfile reads on in
-silence). Sizes 0 and 0xFFFFFFFF are what programs write into pipes; there the rest of the file counts.
+against the file: a `data` chunk that claims more than there is means a truncated file and is refused (libsndfile
+reads on in silence). Sizes 0 and 0xFFFFFFFF are what programs write into pipes; there the rest of the file counts.
 Values equal libsndfile's float32 conversion.
 """
 
@@ -82,8 +82,6 @@ def _data(fmt: tuple[int, int, str] | None, offset: int, size: int, total: int, 
     if fmt is None:
         raise RecordError("a WAV format chunk before the samples", got="none", where=where)
     rate, channels, kind = fmt
-    if not kind:
-        return None
     there = total - offset
     if size in (0, 0xFFFFFFFF):
         size = there
@@ -94,6 +92,8 @@ def _data(fmt: tuple[int, int, str] | None, offset: int, size: int, total: int, 
             where=where,
             fix="the file was cut short: fetch it again or leave it out",
         )
+    if not kind:
+        return None
     info = WavInfo(rate, channels, 0, offset, kind)
     return WavInfo(rate, channels, size // info.frame_bytes, offset, kind)
 

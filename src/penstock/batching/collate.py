@@ -176,16 +176,15 @@ def flat_rows(column: Any) -> list[NDArray[Any]] | Ragged | None:
         return list(column) if column.ndim == 2 and column.dtype.kind in "biuf" else None
     out = []
     for value in column:
-        if type(value) is not np.ndarray:
-            if isinstance(value, _NOT_ROWS):
-                return None
-            try:
-                value = as_row(value)
-            except ValueError:  # nested lists of different lengths
-                return None
-        if value.ndim != 1 or (value.dtype.kind not in "biuf" and value.size):
+        if isinstance(value, _NOT_ROWS):
             return None
-        out.append(value)
+        try:
+            row = as_row(value)
+        except ValueError:  # nested lists of different lengths
+            return None
+        if row.ndim != 1 or (row.dtype.kind not in "biuf" and row.size):
+            return None
+        out.append(row)
     return out
 
 

@@ -127,14 +127,16 @@ def _fill_from_lists(out: NDArray[Any], rows: list[Any], starts: list[int], coun
     """Rows of which some are lists, written into `out` (int64) without an array in between."""
     buffer, width = out.reshape(-1).view(np.uint8).data, out.shape[1]
     for i, row in enumerate(rows):
-        if type(row) is list:
-            try:
-                struct.pack_into(f"{counts[i]}q", buffer, (i * width + starts[i]) * 8, *row)
-                continue
-            except struct.error:  # not integers, or too large ones
-                row = as_row(row)
-                _refuse_rows([*rows[:i], row], kinds)
-        out[i, starts[i] : starts[i] + counts[i]] = row
+        place = out[i, starts[i] : starts[i] + counts[i]]
+        if type(row) is not list:
+            place[:] = row
+            continue
+        try:
+            struct.pack_into(f"{counts[i]}q", buffer, (i * width + starts[i]) * 8, *row)
+        except struct.error:  # not integers, or too large ones
+            converted = as_row(row)
+            _refuse_rows([*rows[:i], converted], kinds.replace("u", ""))  # unsigned here means 2**63 or more
+            place[:] = converted
 
 
 def _refuse_rows(rows: Sequence[Any], kinds: str) -> None:

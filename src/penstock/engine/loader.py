@@ -12,6 +12,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock import state as states
 from penstock._errors import UsageError
 from penstock.engine.cuts import Cuts
@@ -102,6 +105,32 @@ class Loader:
             "seed": self.definition.seed,
             "from": self._plan.root.explain(picks),
         }
+
+    def records(self) -> Iterator[NDArray[np.int64]]:
+        """The record numbers of each batch of this rank, from the current place to the end of the epoch.
+
+        Order only: no data is read. A filter or a bad record may replace some when the batch is made.
+        """
+        stop = self._cuts.epoch_end(self._step)
+        work = self._work()
+        step = self._step
+        while stop is None or step < stop:
+            yield work.order(step).record
+            step += 1
+
+    def seek_epoch(self, epoch: int) -> None:
+        """Goes to the beginning of an epoch."""
+        size = self._cuts.size
+        if size is None or isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise UsageError("an epoch of at least 0 of a loader that has an end", got=repr(epoch))
+        self._cuts = Cuts.start(size, self._rows, self._cuts.keep)
+        self._step = epoch * self._cuts.steps(self._rows)
+
+    def next_epoch(self) -> None:
+        """Leaves what remains of the epoch that has begun; does nothing at an epoch's first batch."""
+        end = self._cuts.epoch_end(self._step)
+        if end is not None and self._cuts.at(self._step).offset:
+            self._step = end
 
     # State.
 

@@ -80,12 +80,15 @@ class Work:
         self.stats.add(hi - lo, last - first, t1 - t0, t2 - t1, clock() - t2)
         return made
 
-    def rows(self, step: int, row: int) -> Picks:
-        """The picks that really make one row of this rank's batch `step`; reads the batch's data to know them."""
+    def order(self, step: int) -> Picks:
+        """The picks of this rank's batch `step`, as planned."""
         block = self._block(step)
         first, last = block.edges[step - block.lo : step - block.lo + 2]
-        used = self.plan.root.fetch(block.picks.rows(slice(first, last))).picks
-        return used.rows(slice(row, row + 1))
+        return block.picks.rows(slice(first, last))
+
+    def rows(self, step: int, row: int) -> Picks:
+        """The picks that really make one row of this rank's batch `step`; reads the batch's data to know them."""
+        return self.plan.root.fetch(self.order(step)).picks.rows(slice(row, row + 1))
 
     def _block(self, step: int) -> Block:
         """The block of steps that holds `step`: order is worked out for many batches in one call, and kept."""

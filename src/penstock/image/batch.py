@@ -36,6 +36,7 @@ def decode_into(
     exif: str = "apply",
     method: str = "antialias",
     strict: bool = True,
+    check: str = "crop",
     where: str = "",
     limits: Limits = LIMITS,
     info: ImageInfo | None = None,
@@ -58,8 +59,8 @@ def decode_into(
         )
     pixels = out_row if out_row.dtype == np.uint8 else _small(out_row.shape)
     decode_onto(
-        pixels, data, crop=crop, mode=mode, exif=exif, method=method, strict=strict, where=where, limits=limits,
-        info=info,
+        pixels, data, crop=crop, mode=mode, exif=exif, method=method, strict=strict, check=check, where=where,
+        limits=limits, info=info,
     )  # fmt: skip
     if flip:
         mirror(pixels)
@@ -93,6 +94,7 @@ def decode_batch(
     exif: str = "apply",
     method: str = "antialias",
     strict: bool = True,
+    check: str = "crop",
     names: Sequence[str] | None = None,
     limits: Limits = LIMITS,
     infos: Sequence[ImageInfo] | None = None,
@@ -118,7 +120,7 @@ def decode_batch(
         try:
             decode_into(
                 out[row], datas[row], crop=crop, flip=flips is not None and bool(flips[row]), mean=mean, std=std,
-                exif=exif, method=method, strict=strict, where=where, limits=limits,
+                exif=exif, method=method, strict=strict, check=check, where=where, limits=limits,
                 info=None if infos is None else infos[row],
             )  # fmt: skip
         except RecordError as error:

@@ -36,6 +36,7 @@ def decode(
     exif: str = "apply",
     method: str = "antialias",
     strict: bool = True,
+    check: str = "crop",
     where: str = "",
     limits: Limits = LIMITS,
     info: ImageInfo | None = None,
@@ -43,8 +44,9 @@ def decode(
     """Pixels (H, W, C) of an encoded image, of `crop` (y, x, height, width) alone, at `size` (height, width).
 
     `crop` is in full-resolution pixels of the picture as shown: after EXIF orientation with `exif="apply"` (the
-    default), as stored with `exif="ignore"`. `strict=False` also takes JPEGs that libjpeg could only patch up.
-    `info` is the answer of `probe`, if you have it.
+    default), as stored with `exif="ignore"` (a TIFF is upright either way: Pillow turns it). `strict=False` also takes
+    JPEGs that libjpeg could only patch up. `check="whole"` decodes a JPEG to its end even where the crop ends before,
+    for the sake of what libjpeg may notice there. `info` is the answer of `probe`, if you have it.
 
     >>> import io, PIL.Image
     >>> file = io.BytesIO(); PIL.Image.new("RGB", (40, 30), (10, 200, 30)).save(file, "PNG")
@@ -52,8 +54,8 @@ def decode(
     [10, 200, 30]
     """
     pixels = _decode(
-        data, crop=crop, size=size, mode=mode, exif=exif, method=method, strict=strict, where=where, limits=limits,
-        info=info, out=None,
+        data, crop=crop, size=size, mode=mode, exif=exif, method=method, strict=strict, check=check,
+        where=where, limits=limits, info=info, out=None,
     )  # fmt: skip
     return np.ascontiguousarray(pixels)
 
@@ -67,6 +69,7 @@ def decode_onto(
     exif: str = "apply",
     method: str = "antialias",
     strict: bool = True,
+    check: str = "crop",
     where: str = "",
     limits: Limits = LIMITS,
     info: ImageInfo | None = None,
@@ -74,8 +77,8 @@ def decode_onto(
     """`decode` to the size of `out` (H, W, C), written there without another copy where the picture is upright."""
     size = (out.shape[0], out.shape[1])
     made = _decode(
-        data, crop=crop, size=size, mode=mode, exif=exif, method=method, strict=strict, where=where, limits=limits,
-        info=info, out=out,
+        data, crop=crop, size=size, mode=mode, exif=exif, method=method, strict=strict, check=check,
+        where=where, limits=limits, info=info, out=out,
     )  # fmt: skip
     if made is not out:
         out[...] = made
@@ -90,6 +93,7 @@ def _decode(
     exif: str,
     method: str,
     strict: bool,
+    check: str,
     where: str,
     limits: Limits,
     info: ImageInfo | None,
@@ -100,6 +104,8 @@ def _decode(
         raise UsageError(f"mode one of {', '.join(CHANNELS)}", got=repr(mode))
     if exif not in ("apply", "ignore"):
         raise UsageError('exif="apply" or "ignore"', got=repr(exif))
+    if check not in ("crop", "whole"):
+        raise UsageError('check="crop" or "whole"', got=repr(check))
     if info is None:
         info = probe(data, where=where, limits=limits)
     turn = info.orientation if exif == "apply" else 1
@@ -108,7 +114,7 @@ def _decode(
         size = (size[1], size[0])
     target = out if turn == 1 else None
     if info.format == "JPEG" and info.channels != 4:
-        pixels, shrink = decode_jpeg(data, info, box, size, mode=mode, strict=strict, where=where)
+        pixels, shrink = decode_jpeg(data, info, box, size, mode=mode, strict=strict, check=check, where=where)
     else:
         pixels, shrink = _other(data, mode, where, limits), 1
         if pixels.shape[:2] != (info.height, info.width):

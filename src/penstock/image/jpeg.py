@@ -4,7 +4,11 @@ Two savings, both decided before decoding. Scale: at 1/2, 1/4 or 1/8 the inverse
 decoder stops at the height the frame header states, so a copy of the bytes whose header states the crop's lower edge
 decodes the rows above it and no others. What libjpeg then says of the unread rest ("extraneous bytes before the
 end marker") is the expected end; libjpeg reports its first complaint only, so any other message means damage in
-the rows that were decoded, or a file that ends too soon, and is raised. Bits damaged below the crop are not looked at.
+the rows that were decoded, or a file that ends too soon, and is raised.
+
+What that gives up: a changed byte mostly shows, if at all, as too much or too little data at the picture's end. Of
+random byte changes in photographs a whole decode noticed 20 in 100, a shortened one 1 in 100; a cut file, both always.
+JPEG has no checksum. `check="whole"` keeps the 20; hashes of the files (as tar shards have) notice all.
 """
 
 from __future__ import annotations
@@ -49,7 +53,15 @@ def height_for(info: ImageInfo, box: Box) -> int:
 
 
 def decode_jpeg(
-    data: Data, info: ImageInfo, box: Box, size: tuple[int, int] | None, *, mode: str, strict: bool, where: str
+    data: Data,
+    info: ImageInfo,
+    box: Box,
+    size: tuple[int, int] | None,
+    *,
+    mode: str,
+    strict: bool,
+    check: str,
+    where: str,
 ) -> tuple[NDArray[np.uint8], int]:
     """Pixels from the top to at least the lower edge of the box, and how many times smaller they are.
 
@@ -57,7 +69,7 @@ def decode_jpeg(
     """
     simplejpeg = need("simplejpeg", extra="image", purpose="to decode JPEG")
     shrink = scale_for(box, size)
-    rows = height_for(info, box)
+    rows = height_for(info, box) if check == "crop" else info.height
     height, width = -(-rows // shrink), -(-info.width // shrink)
     channels = CHANNELS[mode]
     needed = height * width * channels

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,10 @@ def probe(data: Data | str | os.PathLike[str], *, where: str = "", limits: Limit
 def read_file(path: str | os.PathLike[str], *, where: str, limits: Limits) -> bytes:
     """The bytes of a file of at most `limits.record_bytes`, its size checked before it is read."""
     try:
-        size = os.stat(path).st_size
+        found = os.stat(path)
+        size = found.st_size
+        if not stat.S_ISREG(found.st_mode):
+            raise RecordError("a regular file", got="a pipe, device or folder", where=where)
         if size > limits.record_bytes:
             raise RecordError(f"a file of at most {limits.record_bytes:,} bytes", got=f"{size:,} bytes", where=where)
         return Path(path).read_bytes()
@@ -199,7 +203,8 @@ def open_pillow(data: Data, where: str, limits: Limits, formats: tuple[str, ...]
     except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
         raise too_large(f"{str(error).split(',')[0].lower()}", where, limits) from error
     except Exception as error:  # header parsers of a dozen formats raise a dozen types on hostile bytes
-        raise not_an_image(data, where) from error
+        unknown = isinstance(error, need("PIL", extra="image").UnidentifiedImageError)
+        raise not_an_image(data, where, "" if unknown else f"{error}") from error
     if image.width * image.height > limits.pixels:
         raise too_large(f"{image.format} of {image.height} x {image.width}", where, limits)
     return image
@@ -214,6 +219,8 @@ def _pillow(data: Data, where: str, limits: Limits) -> ImageInfo:
     try:
         orientation = int(image.getexif().get(0x0112, 1))
     except Exception:  # damaged EXIF must not lose the picture
+        orientation = 1
+    if image.format == "TIFF":  # Pillow turns these itself while loading, and states the turned size
         orientation = 1
     bits = 16 if image.mode.startswith("I;16") else 32 if image.mode in ("I", "F") else 8
     return ImageInfo(

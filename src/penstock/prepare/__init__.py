@@ -1,0 +1,1 @@
+"""Raw text to a token store: read, encode, write, once."""

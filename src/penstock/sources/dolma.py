@@ -93,15 +93,18 @@ def _read_ends(path: str, file: TokenFile) -> NDArray[np.int64]:
     """End of each document of one file; they must follow one another and cover it."""
     ends = array("q")
     at, line = 0, 0
-    opened = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")  # noqa: SIM115 - entered next
+    opener = gzip.open if path.endswith(".gz") else open
+    most = file.tokens + (1 << 20)  # a small archive can hold any number of empty documents
     try:
-        with opened as rows:
+        with opener(path, "rb") as rows:
             while row := rows.readline(_LONGEST_LINE):
                 line += 1
                 cells = row.split(b",", 2)
                 start, end = (int(cells[0]), int(cells[1])) if len(cells) > 1 else (-1, -1)
                 if start != at or end < start or end > file.tokens:
                     raise ValueError(f"start {start}, end {end} after {at}")
+                if line > most:
+                    raise ValueError("a million more documents than tokens")
                 ends.append(end)
                 at = end
     except (ValueError, OSError, EOFError, zlib.error) as error:

@@ -20,7 +20,7 @@ from penstock._limits import LIMITS, Limits
 from penstock.columns import Columns
 from penstock.sources import json_fields
 from penstock.sources.cutting import Piece
-from penstock.sources.lines import Chunk, Cursor, LineFiles, place, too_long
+from penstock.sources.lines import Chunk, Cursor, LineFiles, bare, place, too_long
 
 SUFFIXES = tuple(stem + end for stem in (".jsonl", ".ndjson", ".json") for end in ("", ".gz", ".zst"))
 
@@ -102,7 +102,7 @@ class JsonlFiles:
             except RecordError as error:
                 at = self._lines.locate(int(indices[row]))
                 error.where, error.row = place(at["file"], at["line"], at["offset"]), row
-                bad.append(error)
+                bad.append(bare(error))
         if bad:
             raise BadRecords(sorted(bad, key=lambda e: e.row))
         return json_fields.to_columns(rows, self.types)
@@ -143,7 +143,7 @@ class JsonlFiles:
                     raise too_long(path, int(piece.lines[i]), piece.offset + s, limit)
                 texts.append(self._values(view[s:e], where)[0])
             except RecordError as error:
-                bad.append((i, error))
+                bad.append((i, bare(error)))
         return texts, bad
 
     def fingerprint(self) -> str:

@@ -52,6 +52,12 @@ def place(path: str, line: int, offset: int) -> str:
     return f"{path}, line {line}, byte {offset}"
 
 
+def bare(error: RecordError) -> RecordError:
+    """The error without its traceback, which would keep the source and its data alive as long as the error."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
+
+
 def too_long(path: str, line: int, offset: int, limit: int, what: str = "line") -> RecordError:
     """The error for a record beyond the limit."""
     return RecordError(
@@ -187,6 +193,9 @@ class LineFiles:
                     damage = piece.damage.got
                     starts.append(np.array([piece.next_offset]))
                     lines.append(np.array([piece.next_line + 1]))
+        except BaseException:
+            self._unspool(file)
+            raise
         finally:
             stream.close()
         all_starts, all_lines = np.concatenate(starts), np.concatenate(lines)
@@ -195,11 +204,14 @@ class LineFiles:
 
     def _spool(self, file: int, stream: compressed.Stream) -> compressed.Stream:
         """A stream that also keeps what goes through it in a temporary file, for `fetch`."""
-        old = self._spools.pop(file, None)
-        if old is not None:
-            old.close()
+        self._unspool(file)
         self._spools[file] = spool = _Spool()
         return _Tee(stream, spool, self)
+
+    def _unspool(self, file: int) -> None:
+        spool = self._spools.pop(file, None)
+        if spool is not None:
+            spool.close()
 
     def spooled(self) -> int:
         """Bytes of temporary disk in use."""
@@ -216,7 +228,11 @@ class LineFiles:
                         pass
                 except DataError:
                     if self._built is None or not self._built[0][file].damage:
+                        self._unspool(file)
                         raise
+                except BaseException:
+                    self._unspool(file)
+                    raise
                 finally:
                     tee.close()
             return self._spools[file].handle

@@ -1,8 +1,9 @@
 """Plain text files: each file, each line or each paragraph is a record, column `text`.
 
 UTF-8, with or without a byte order mark, `\\r\\n` read as `\\n`, plain or compressed. `mode="file"` opens one
-file per record and keeps nothing; the other modes index byte offsets (see `lines`). One pass with `iterate` runs
-at several hundred MB/s: whole pieces are decoded at once, and line by line only where a piece is not valid UTF-8.
+file per record and keeps nothing; the other modes index byte offsets (see `lines`).
+One pass with `iterate` decodes whole pieces at once where they are valid UTF-8: several hundred MB/s for files, about
+two million records a second for short lines.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from penstock._limits import LIMITS, Limits
 from penstock.columns import Columns, strings
 from penstock.sources import compressed
 from penstock.sources.cutting import BOM, PIECE_BYTES, Piece
-from penstock.sources.lines import Chunk, Cursor, LineFiles, checked_cursor, place, too_long
+from penstock.sources.lines import Chunk, Cursor, LineFiles, bare, checked_cursor, place, too_long
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".txt.gz", ".txt.zst", ".md.gz", ".md.zst")
 MODES = ("file", "line", "paragraph")
@@ -106,7 +107,7 @@ class TextFiles:
                 continue
             try:
                 # What `fetch` gives for the same record: without its line end, or the white space after a paragraph.
-                texts.append(self._decode(record.rstrip() if self.mode == "paragraph" else record.removesuffix(b"\r")))
+                texts.append(self._decode(_trim(record, self.mode)))
             except UnicodeDecodeError as error:
                 bad.append((i, _not_utf8(where, record, error)))
         return texts, bad
@@ -128,6 +129,12 @@ class TextFiles:
 
     def __repr__(self) -> str:
         return f"TextFiles({len(self.paths)} files, mode={self.mode!r})"
+
+
+def _trim(record: bytes, mode: str) -> bytes:
+    if mode == "paragraph":
+        return record.rstrip()
+    return record.removesuffix(b"\r") if mode == "line" else record
 
 
 def _decode_lines(piece: Piece) -> list[str]:
@@ -187,7 +194,7 @@ class _WholeFiles:
                 out.append(self._load(file))
             except RecordError as error:
                 error.row = row
-                errors.append(error)
+                errors.append(bare(error))
                 out.append(b"")
         return out, errors
 

@@ -74,12 +74,14 @@ def gather(parts: Parts, starts: NDArray[np.int64], length: int) -> NDArray[Any]
             got=f"start {int(bad[0])}" if len(bad) else f"length {length}",
             fix="use starts in [0, n_tokens - length]",
         )
+    if length == 0 or len(starts) == 0:
+        return np.empty((len(starts), length), parts.dtype)
     if len(bounds) == 2:
         return windows(parts.ready(0, starts, length), 0, starts, length, parts.dtype)
     part = np.searchsorted(bounds, starts, "right") - 1
     local = starts - bounds[part]
     crossing = starts + length > bounds[part + 1]
-    if length == 0 or not crossing.any():
+    if not crossing.any():
         return windows(parts.ready(part, local, length), part, local, length, parts.dtype)
     if crossing.all():
         out = np.empty((len(starts), length), parts.dtype)

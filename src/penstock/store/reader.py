@@ -27,6 +27,8 @@ from penstock.store.shard import Shard
 
 VERIFY = ("first-touch", "open", "off")
 
+_ORIGIN = ("_file", "_line")
+
 
 class TokenStore:
     """A folder of shards with a manifest (or a single shard file) as a `TokenSource`.
@@ -66,7 +68,10 @@ class TokenStore:
         self._seen = np.zeros(int(self._pages[-1]), bool)
         marks = [self._seen[a:b] for a, b in pairwise(self._pages.tolist())]
         on = verify != "off"
-        self._shards = [Shard(folder / s.name, s, verify=on, seen=m) for s, m in zip(listed, marks, strict=True)]
+        self._shards = [
+            Shard(folder / s.name, s, verify=on, seen=m, on_whole=self._shard_is_whole)
+            for s, m in zip(listed, marks, strict=True)
+        ]
         self._whole = not on
         self._open = OpenArrays(len(listed), self._open_one, self._drop_one)
         self._closed = False
@@ -74,7 +79,6 @@ class TokenStore:
             for number in range(len(self._shards)):
                 shard = self._shard(number)
                 shard.check_pages(np.arange(shard.pages))
-            self._whole = True
 
     def __len__(self) -> int:
         return int(self._documents[-1])
@@ -130,7 +134,17 @@ class TokenStore:
             "start": start,
             "tokens": int(self.lengths(np.array([number]))[0]),
             "byte": first + (start - int(self._bounds[part])) * self._dtype.itemsize,
-        }
+        } | self._origin(number)
+
+    def _origin(self, number: int) -> dict[str, Any]:
+        """File and line of the text a document was made from, where the store knows them."""
+        found = {s.name: self._read_column(s, np.array([number])) for s in self.manifest.columns if s.name in _ORIGIN}
+        if len(found) != len(_ORIGIN):
+            return {}
+        file, line = (int(found[name][0]) for name in _ORIGIN)
+        names = self.manifest.metadata.get("files")
+        known = names if isinstance(names, list) else []
+        return {"file": str(known[file]) if 0 <= file < len(known) else file, "line": line}
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """Documents as a ragged column `input_ids`, and the store's own columns under their names."""
@@ -138,7 +152,8 @@ class TokenStore:
         starts, lengths = self._spans(indices)
         columns: Columns = {"input_ids": Ragged(*cut.gather_rows(self, starts, lengths))}
         for spec in self.manifest.columns:
-            columns[spec.name] = self._read_column(spec, indices)
+            if not spec.name.startswith("_"):  # where a document came from is for `locate`, not for training
+                columns[spec.name] = self._read_column(spec, indices)
         return columns
 
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -180,13 +195,10 @@ class TokenStore:
             base = self._pages[part]
             if bool(self._seen[first + base].all()) and bool(self._seen[last + base].all()):
                 return table
-        numbers = np.unique(part).tolist()
-        for number in numbers:
+        for number in np.unique(part).tolist():
             here = part == number
             shard = self._shards[number]
             shard.check(shard.header.sections[0], starts[here], lengths if isinstance(lengths, int) else lengths[here])
-        if all(self._shards[number].whole for number in numbers):
-            self._whole = all(shard.whole for shard in self._shards)
         return table
 
     def close(self) -> None:
@@ -290,6 +302,9 @@ class TokenStore:
         if not self._shards[number].whole:  # also when the file was exchanged since it was last open
             self._whole = False
         return array
+
+    def _shard_is_whole(self) -> None:
+        self._whole = all(shard.whole for shard in self._shards)
 
     def _drop_one(self, number: int) -> None:
         self._shards[number].drop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,12 @@ class Shard:
         *,
         verify: bool = True,
         seen: NDArray[np.bool_] | None = None,
+        on_whole: Callable[[], None] | None = None,
     ) -> None:
         self.path = path
         self._expected = expected
         self._check = verify
+        self._on_whole = on_whole
         self._lock = threading.Lock()
         self._map: mmap.mmap | None = None
         self._same: tuple[int, ...] = ()
@@ -63,9 +66,16 @@ class Shard:
         if found is not None:
             return found
         with self._lock:
-            if self._map is None:
-                self._map = self._open()
-            return self._map
+            found = self._map
+            if found is None:
+                found = self._map = self._open()
+        if self._check and not self._seen[0]:  # the superblock's page, which nothing else may touch
+            try:
+                self.check_pages(np.zeros(1, np.int64))
+            except StoreError:
+                self._map = None  # so that the next use notices it again
+                raise
+        return found
 
     def drop(self) -> None:
         """Lets go of the map and its descriptor; arrays in use elsewhere keep theirs until they are done."""
@@ -172,8 +182,10 @@ class Shard:
                     f"{self.path}, page {page} of {len(self._hashes)} ({self._holds(page)})",
                 )
             self._seen[page] = True
-        if bool(self._seen.all()):
+        if not self.whole and bool(self._seen.all()):
             self.whole = True
+            if self._on_whole is not None:
+                self._on_whole()
 
     @property
     def pages(self) -> int:

@@ -96,6 +96,11 @@ class ShardWriter:
         self._pages = _PageHasher(self._file, page_bytes)
         self._pages.write(layout.superblock(page_bytes))
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type tokens are stored as."""
+        return self._dtype
+
     def add(self, documents: Ragged | Sequence[Any], columns: Columns | None = None) -> None:
         """Appends documents, with one row of every column for each. All calls must bring the same columns."""
         if self._file is None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-WORDS = "the quick brown fox jumps over lazy dogs while café naïve Straße don't we'll 12 345 def return self".split()
+TEXT = "the quick brown fox jumps over lazy dogs while café naïve Straße don't we'll 12 345 def return self"
+WORDS = TEXT.split()
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 
 
@@ -52,7 +53,9 @@ def tiktoken_encoding(bpe: Any) -> Any:
 
     chars = sorted(pre_tokenizers.ByteLevel.alphabet())
     plain = [b for b in range(256) if chr(b) in chars]
-    table = {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(b for b in range(256) if b not in plain)}
+    table = {chr(b): b for b in plain} | {
+        chr(256 + i): b for i, b in enumerate(b for b in range(256) if b not in plain)
+    }
     ranks = {bytes([b]): b for b in range(256)}
     for pair in json.loads(bpe.to_str())["model"]["merges"]:
         left, right = pair.split(" ") if isinstance(pair, str) else pair
@@ -66,20 +69,23 @@ def sp_models(corpus: list[str], tmp_path_factory: pytest.TempPathFactory) -> di
     import sentencepiece
 
     folder = tmp_path_factory.mktemp("sp")
-    out = {}
-    for kind, options in {"bpe": {"byte_fallback": True}, "unigram": {}}.items():
+    out: dict[str, Path] = {}
+    as_is: dict[str, Any] = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    kinds: dict[str, dict[str, Any]] = {
+        "bpe": {"model_type": "bpe", "byte_fallback": True, "vocab_size": 420, **as_is},
+        "bpe nfkc": {"model_type": "bpe", "byte_fallback": True, "vocab_size": 420},
+        "unigram": {"model_type": "unigram", "vocab_size": 80},
+    }
+    for kind, options in kinds.items():
         model = io.BytesIO()
-        size = 420 if kind == "bpe" else 80
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter([t for t in corpus if t.strip()]),
             model_writer=model,
-            vocab_size=size,
-            model_type=kind,
             minloglevel=2,
             hard_vocab_limit=False,
             **options,
         )
-        out[kind] = folder / f"{kind}.model"
+        out[kind] = folder / f"{kind.replace(' ', '-')}.model"
         out[kind].write_bytes(model.getvalue())
     return out
 

@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,7 @@ class DictDuck(ListDuck):
 
 class EncodingDuck(ListDuck):
     def encode(self, text: str) -> Any:
-        class Encoding:
-            ids = list(text.encode())
-
-        return Encoding()
+        return types.SimpleNamespace(ids=list(text.encode()))
 
 
 class ArrayDuck(ListDuck):
@@ -91,7 +89,8 @@ def made(
         elif kind == "transformers slow":
             original = transformers.ByT5Tokenizer()
         else:
-            original = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>")
+            fast: Any = transformers.PreTrainedTokenizerFast
+            original = fast(tokenizer_object=bpe, eos_token="<|endoftext|>")
         return as_tokenizer(original), lambda t: original(t, add_special_tokens=False)["input_ids"]
     if kind == "tiktoken":
         return as_tokenizer(tiktoken_encoding), tiktoken_encoding.encode_ordinary
@@ -115,7 +114,8 @@ def test_ids_equal_the_originals(made: tuple[Tokenizer, Expected], corpus: list[
     tokenizer, expected = made
     texts = [*corpus[::20], *corpus[-4:], *PROBES]
     rows = tokenizer.encode_batch(texts)
-    assert rows.values.dtype == np.uint32 and rows.offsets.dtype == np.int64
+    assert rows.values.dtype == np.uint32
+    assert rows.offsets.dtype == np.int64
     assert rows.tolist() == [list(expected(t)) for t in texts]
     assert tokenizer.encode(texts[0]).tolist() == rows[0].tolist()
     assert int(rows.values.max()) < tokenizer.vocab_size
@@ -153,7 +153,10 @@ def test_byte_tokenizer_ends_documents_outside_the_bytes() -> None:
 def test_identity_is_the_same_in_another_process_and_by_any_road(bpe: Any, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     bpe.save(str(path))
-    code = "import json,sys; from penstock.text.tokenizers import as_tokenizer as a; print(json.dumps(a(sys.argv[1]).identity()))"
+    code = (
+        "import json, sys; from penstock.text.tokenizers import as_tokenizer\n"
+        "print(json.dumps(as_tokenizer(sys.argv[1]).identity()))"
+    )
     out = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert json.loads(out.stdout) == as_tokenizer(bpe).identity() == as_tokenizer(path).identity()
 
@@ -166,7 +169,9 @@ def test_identity_sees_a_changed_tokenizer(bpe: Any, tiktoken_encoding: Any) -> 
     other.add_tokens(["zzz"])
     assert as_tokenizer(other).identity()["sha256"] != as_tokenizer(bpe).identity()["sha256"]
     enc = tiktoken_encoding
-    changed = tiktoken.Encoding("small", pat_str=r"\S+|\s+", mergeable_ranks=enc._mergeable_ranks, special_tokens={})
+    changed = tiktoken.Encoding(
+        "small", pat_str=r"\S+|\s+", mergeable_ranks=enc._mergeable_ranks, special_tokens=enc._special_tokens
+    )
     assert as_tokenizer(changed).identity()["sha256"] != as_tokenizer(enc).identity()["sha256"]
 
 
@@ -216,17 +221,18 @@ def test_roles_come_from_the_configuration_beside_the_file(bpe: Any, tmp_path: P
 def test_a_fast_tokenizer_whose_class_changes_ids_is_not_bypassed(bpe: Any) -> None:
     import transformers
 
-    class Upper(transformers.PreTrainedTokenizerFast):  # type: ignore[misc]
+    class Upper(transformers.PreTrainedTokenizerFast):
         def __call__(self, text: str, **options: Any) -> Any:
             return super().__call__(text.upper(), **options)
 
-    tokenizer = as_tokenizer(Upper(tokenizer_object=bpe))
+    tokenizer = as_tokenizer(Upper(tokenizer_object=bpe))  # type: ignore[no-untyped-call]
     assert tokenizer.kind == "transformers"
     assert tokenizer.encode("fox").tolist() == bpe.encode("FOX").ids
 
 
 @pytest.mark.parametrize(
-    "value", [3, None, b"bytes", object(), ["a"], ListDuck, "no/such/deep/path", "./nothing", "missing.json", "a b", "x" * 5000]
+    "value",
+    [3, None, b"bytes", object(), ["a"], ListDuck, "no/such/deep/path", "./nothing", "missing.json", "a b", "x" * 5000],
 )
 def test_refusals_list_what_is_accepted(value: Any) -> None:
     with pytest.raises(UsageError) as caught:
@@ -239,7 +245,8 @@ def test_a_hub_name_offline_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UsageError, match="hub name that can be reached") as caught:
         as_tokenizer("someone/no-such-tokenizer")
-    assert "tokenizer.json" in str(caught.value) and "someone/no-such-tokenizer" in str(caught.value)
+    assert "tokenizer.json" in str(caught.value)
+    assert "someone/no-such-tokenizer" in str(caught.value)
 
 
 def test_a_hub_name_without_transformers_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +263,8 @@ def test_broken_files_and_folders(tmp_path: Path, gpt2_folder: Path) -> None:
     for place in [tmp_path / "empty", *(tmp_path / name for name in broken)]:
         with pytest.raises(UsageError) as caught:
             as_tokenizer(place)
-        assert "fix:" in str(caught.value) and place.name in str(caught.value)
+        assert "fix:" in str(caught.value)
+        assert place.name in str(caught.value)
     words = tmp_path / "words"
     words.mkdir()
     (words / "vocab.json").write_text('{"a": 0, "b</w>": 1}')

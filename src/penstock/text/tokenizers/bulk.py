@@ -32,14 +32,16 @@ class BulkEncoder:
     """Encodes lists of texts; `engine` says who does it ("gigatoken" or the tokenizer's kind), `reason` why.
 
     The first call of `encode` checks itself on what it is given, unless `check` has been called with a better sample.
-    `encode` may be called from many threads at once.
+    `encode` may be called from many threads at once. With `reference` the tokenizer itself does all the work.
 
     >>> bulk = BulkEncoder("bytes", threads=1)
     >>> bulk.engine, bulk.encode(["ab", "", "c"]).tolist()
     ('bytes', [[97, 98], [], [99]])
     """
 
-    def __init__(self, tokenizer: Any, *, threads: int | None = None, slice_bytes: int = 4 << 20) -> None:
+    def __init__(
+        self, tokenizer: Any, *, threads: int | None = None, slice_bytes: int = 4 << 20, reference: bool = False
+    ) -> None:
         if threads is not None and threads < 1:
             raise UsageError("threads of 1 or more, or None for one per core", got=repr(threads), fix="threads=None")
         if slice_bytes < 1:
@@ -54,7 +56,7 @@ class BulkEncoder:
         self._run: Engine = self.tokenizer.encode_batch
         self._lock = threading.RLock()
         self._pool: ThreadPoolExecutor | None = None
-        form = getattr(self.tokenizer, "fast_form", None)
+        form = None if reference else getattr(self.tokenizer, "fast_form", None)
         if form is not None:
             self._try_giga(form())
 

@@ -71,7 +71,7 @@ def _from_string(text: str) -> Tokenizer:
             return sentencepiece.from_file(path)
         raise _refuse(f"the file {text!r}, which is neither .json nor .model")
     looks_local = path.is_absolute() or path.suffix in {".json", ".model", ".tiktoken", ".txt"} or text.startswith(".")
-    if looks_local or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", text):
+    if looks_local or not re.fullmatch(r"[\w.-]{1,96}(/[\w.-]{1,96})?", text):
         raise _refuse(f"{text!r}, where no file or folder is")
     return transformers.from_name(text)
 

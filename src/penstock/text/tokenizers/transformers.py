@@ -153,9 +153,9 @@ def _hub_reachable() -> bool:
         return False
     if any(os.environ.get(k) for k in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
         return True
-    host = urlparse(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname or ""
+    place = urlparse(need("huggingface_hub.constants", extra="hf").ENDPOINT)
     try:
-        socket.create_connection((host, 443), timeout=3).close()
+        socket.create_connection((place.hostname or "", place.port or 443), timeout=3).close()
     except OSError:
         return False
     return True

@@ -1,0 +1,33 @@
+"""`field_numpy` in torch. Words are int64 tensors holding 32 bits, as torch has little arithmetic for uint32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock._optional import need
+from penstock.augment.field_numpy import M1, M2, SECOND, STEP
+
+LOW = 0xFFFFFFFF
+
+
+def _mix(x: Any) -> Any:
+    x = ((x ^ (x >> 16)) * M1) & LOW
+    x = ((x ^ (x >> 15)) * M2) & LOW  # the product wraps modulo 2**64, which leaves its low 32 bits right
+    return x ^ (x >> 16)
+
+
+def words(k0: Any, k1: Any, place: Any) -> Any:
+    """32 random bits for each place, as int64."""
+    return _mix(_mix((place * STEP + k0) & LOW) ^ k1)
+
+
+def normal(k0: Any, k1: Any, size: int) -> Any:
+    """Standard normal numbers (rows, size), float32."""
+    torch = need("torch", extra="torch")
+    place = torch.arange((size + 1) // 2, dtype=torch.int64, device=k0.device)
+    first = words(k0[:, None], k1[:, None], place)
+    second = words(k0[:, None] ^ SECOND, k1[:, None], place)
+    unit = ((first >> 8) + 1).to(torch.float32) * 2.0**-24
+    radius = torch.sqrt(-2 * torch.log(unit))
+    angle = (second >> 8).to(torch.float32) * (2 * torch.pi * 2.0**-24)
+    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)[:, :size]

@@ -1,0 +1,1 @@
+"""Loaders over datasets: one epoch, many epochs, prefetched, cached, paired."""

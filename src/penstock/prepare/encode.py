@@ -1,0 +1,107 @@
+"""Texts to documents of tokens, several chunks at once, in order.
+
+One thread reads ahead, the encoder's threads work on two chunks at a time so that none waits for the end of another, and
+the caller writes. In every chunk one document is encoded a second time by the reference tokenizer and compared.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from penstock import _rng
+from penstock._errors import DataError
+from penstock.columns import Ragged
+from penstock.sources.lines import Chunk
+from penstock.text.tokenizers.bulk import BulkEncoder
+
+AT_ONCE = 3  # chunks being encoded
+SPOT_CHARACTERS = 4000
+
+
+def read_ahead(chunks: Iterable[Chunk], depth: int = 2) -> Iterator[Chunk]:
+    """The same chunks, read in another thread a little ahead of use."""
+    ready: queue.Queue[Any] = queue.Queue(depth)
+    stop = threading.Event()
+
+    def put(item: Any) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def run() -> None:
+        try:
+            for chunk in chunks:
+                if not put(chunk):
+                    return
+        except BaseException as error:
+            put(error)
+        else:
+            put(None)
+
+    thread = threading.Thread(target=run, name="penstock-read", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        thread.join()
+
+
+def encoded(chunks: Iterable[Chunk], encoder: BulkEncoder) -> Iterator[tuple[Chunk, Ragged]]:
+    """Each chunk with its documents, in order."""
+    pending: deque[tuple[Chunk, Future[Ragged]]] = deque()
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="penstock-encode") as pool:
+        try:
+            for chunk in read_ahead(chunks):
+                pending.append((chunk, pool.submit(_encode, chunk, encoder)))
+                if len(pending) > AT_ONCE:
+                    yield _first(pending)
+            while pending:
+                yield _first(pending)
+        finally:
+            for _, future in pending:
+                future.cancel()
+
+
+def _first(pending: deque[tuple[Chunk, Future[Ragged]]]) -> tuple[Chunk, Ragged]:
+    chunk, future = pending.popleft()
+    return chunk, future.result()
+
+
+def _encode(chunk: Chunk, encoder: BulkEncoder) -> Ragged:
+    documents = encoder.encode(chunk.texts) if chunk.texts else Ragged(np.empty(0, np.uint32), np.zeros(1, np.int64))
+    _spot_check(chunk, documents, encoder)
+    return documents
+
+
+def _spot_check(chunk: Chunk, documents: Ragged, encoder: BulkEncoder) -> None:
+    """One short document of the chunk, chosen by its place, must have the reference's ids."""
+    if encoder.engine == encoder.tokenizer.kind or not chunk.texts:
+        return
+    first = _rng.key("spot", *chunk.positions[0]) % len(chunk.texts)
+    near = range(first, min(first + 32, len(chunk.texts)))
+    row = next((i for i in near if len(chunk.texts[i]) <= SPOT_CHARACTERS), None)
+    if row is None:
+        return
+    want = encoder.tokenizer.encode(chunk.texts[row])
+    if not np.array_equal(np.asarray(want), documents[row]):
+        raise DataError(
+            f"the same ids from {encoder.engine} and {encoder.tokenizer.kind}",
+            got=f"other ids for {chunk.texts[row][:60]!r}",
+            where=f"file {chunk.positions[row][0]}, line {chunk.positions[row][1]}",
+            fix="prepare again with engine='reference' (--engine reference), from the beginning",
+        )

@@ -1,0 +1,97 @@
+"""What a preparation has finished, so that it goes on after being killed at any moment.
+
+`job.json` says what is being prepared; `journal.jsonl` gets one line for each finished shard, after the shard has its
+final name: its facts, the place in the source that comes next, and what was skipped in it. Both vanish when the manifest
+is written. A line that was cut by a kill is ignored; its shard is written again.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from penstock import _files
+from penstock._errors import UsageError
+from penstock.store.layout import ColumnSpec
+from penstock.store.writer import ShardInfo
+
+JOB, JOURNAL = "job.json", "journal.jsonl"
+
+
+@dataclass
+class Done:
+    """One finished shard."""
+
+    shard: ShardInfo
+    cursor: dict[str, int]
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Journal:
+    """The journal of one output folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def begin(self, job: dict[str, Any], restart: bool) -> list[Done]:
+        """What an earlier run of the same job has finished; refuses to mix two jobs in one folder."""
+        job_path, journal = self.folder / JOB, self.folder / JOURNAL
+        if restart:
+            self.wipe()
+        if job_path.exists() and orjson.loads(job_path.read_bytes()) != job:
+            raise UsageError(
+                "a folder that is empty or was begun by this very job",
+                got="an unfinished preparation of other files or with other settings",
+                where=str(self.folder),
+                fix="choose another folder, or pass restart=True (--restart) to begin anew",
+            )
+        if not job_path.exists():
+            _files.atomic_write(str(job_path), orjson.dumps(job))
+        done: list[Done] = []
+        whole = b""
+        for line in journal.read_bytes().splitlines(keepends=True) if journal.exists() else ():
+            entry = _read(line)
+            if entry is None or not self._is_there(entry.shard):
+                break
+            done.append(entry)
+            whole += line
+        _files.atomic_write(str(journal), whole)
+        return done
+
+    def _is_there(self, shard: ShardInfo) -> bool:
+        path = self.folder / shard.name
+        return path.exists() and path.stat().st_size == shard.bytes
+
+    def add(self, done: Done) -> None:
+        """Notes a finished shard, durably."""
+        line = orjson.dumps({"shard": asdict(done.shard), "cursor": done.cursor, "skipped": done.skipped}) + b"\n"
+        with open(self.folder / JOURNAL, "ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def end(self) -> None:
+        """The manifest is written: the journal has served."""
+        for name in (JOURNAL, JOB):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def wipe(self) -> None:
+        """Removes what a preparation writes, and nothing else."""
+        for path in [*self.folder.glob("*.tokens"), *self.folder.glob(".*.tokens.partial")]:
+            path.unlink()
+        for name in ("manifest.json", "skipped.jsonl", JOURNAL, JOB):
+            (self.folder / name).unlink(missing_ok=True)
+
+
+def _read(line: bytes) -> Done | None:
+    try:
+        entry = orjson.loads(line)
+        facts = entry["shard"]
+        facts["columns"] = tuple(ColumnSpec(**c) for c in facts["columns"])
+        return Done(ShardInfo(**facts), entry["cursor"], entry["skipped"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None

@@ -1,0 +1,273 @@
+"""`prepare`: raw text to a verified token store, once.
+
+Memory is bounded whatever the corpus: a few chunks of 4 MB and one open shard. The result depends on the source, the
+tokenizer and the settings alone: a run that was killed and begun again, any number of times, gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import orjson
+
+from penstock import _files
+from penstock._errors import DataError, UsageError
+from penstock._hash import content_id
+from penstock._ledger import Entry, Ledger
+from penstock._progress import progress
+from penstock.prepare.encode import encoded
+from penstock.prepare.journal import Done, Journal
+from penstock.sources.lines import Chunk
+from penstock.store.manifest import Manifest, read_manifest, write_manifest
+from penstock.store.writer import ShardInfo, ShardWriter
+from penstock.text.stream import with_end
+from penstock.text.tokenizers.bulk import BulkEncoder
+
+SHARD_TOKENS = 1 << 25
+SAMPLED_FILES = 4
+MOST_NAMES = 100_000
+
+
+@runtime_checkable
+class TextSource(Protocol):
+    """What can be prepared: texts in order, from any place that an earlier chunk named."""
+
+    def iterate(self, start: Any = None) -> Iterator[Chunk]: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def fingerprint(self) -> str: ...
+
+
+@dataclass
+class Prepared:
+    """What `prepare` did."""
+
+    path: str
+    id: str
+    documents: int
+    tokens: int
+    bytes: int
+    shards: int
+    skipped: int
+    engine: str
+    seconds: float
+    text_bytes: int
+    resumed: bool = False
+    already: bool = False
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def prepare(
+    source: TextSource,
+    tokenizer: Any,
+    out: str | os.PathLike[str],
+    *,
+    eos: bool | int = True,
+    engine: Literal["auto", "reference"] = "auto",
+    shard_tokens: int = SHARD_TOKENS,
+    on_error: Literal["raise", "skip"] = "raise",
+    budget: int | float | None = None,
+    threads: int | None = None,
+    show_progress: bool | None = None,
+    restart: bool = False,
+) -> Prepared:
+    """Tokenises `source` into the folder `out`. Run it again after an interruption and it goes on.
+
+    `eos=True` appends the tokenizer's end token to every document if it has one; an int appends that id.
+    """
+    if engine not in ("auto", "reference"):
+        raise UsageError('engine="auto" or "reference"', got=repr(engine))
+    if on_error not in ("raise", "skip"):
+        raise UsageError('on_error="raise" or "skip"', got=repr(on_error))
+    if shard_tokens < 1:
+        raise UsageError("shard_tokens of at least 1", got=repr(shard_tokens))
+    began = time.perf_counter()
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    encoder = BulkEncoder(tokenizer, threads=threads, reference=engine == "reference")
+    run = _Run(source, encoder, folder, _end_of(encoder, eos), shard_tokens, on_error, budget)
+    with _files.lock(str(folder / ".lock"), "preparing a token store"):
+        finished = None if restart else run.finished()
+        if finished is not None:
+            return run.report(finished, began, already=True)
+        return run.report(run.write(restart, show_progress), began)
+
+
+def _end_of(encoder: BulkEncoder, eos: bool | int) -> int | None:
+    if eos is False:
+        return None
+    if eos is True:
+        return encoder.tokenizer.eos_id
+    if not 0 <= eos < encoder.tokenizer.vocab_size:
+        raise UsageError(f"an end token below the vocabulary size {encoder.tokenizer.vocab_size}", got=str(eos))
+    return int(eos)
+
+
+class _Run:
+    def __init__(
+        self,
+        source: TextSource,
+        encoder: BulkEncoder,
+        folder: Path,
+        eos: int | None,
+        shard_tokens: int,
+        on_error: str,
+        budget: int | float | None,
+    ) -> None:
+        self.source, self.encoder, self.folder, self.eos = source, encoder, folder, eos
+        self.shard_tokens, self.on_error = shard_tokens, on_error
+        self.ledger = Ledger(budget if on_error == "skip" else None)
+        self.journal = Journal(folder)
+        self.resumed = False
+        self.text_bytes = 0
+        self.job = {
+            "tokenizer": encoder.tokenizer.identity(),
+            "eos": eos,
+            "shard_tokens": shard_tokens,
+            "on_error": on_error,
+            "source": source.fingerprint(),
+        }
+
+    def finished(self) -> Manifest | None:
+        """The manifest, when this very job has already been done here."""
+        if not (self.folder / "manifest.json").exists():
+            return None
+        manifest = read_manifest(self.folder)
+        if manifest.metadata.get("job") != content_id([orjson.dumps(self.job)]):
+            raise UsageError(
+                "an empty folder, or the store of this very job",
+                got="a store of other data or settings",
+                where=str(self.folder),
+                fix="choose another folder, or pass restart=True (--restart) to replace it",
+            )
+        return manifest
+
+    def write(self, restart: bool, show: bool | None) -> Manifest:
+        done = self.journal.begin(self.job, restart)
+        self.resumed = bool(done)
+        for entry in done:
+            self._recall(entry)
+        shards = [entry.shard for entry in done]
+        cursor = done[-1].cursor if done else None
+        self._check_encoder()
+        total = self.source.describe().get("bytes")
+        with progress(total, "B", "preparing", show) as bar:
+            for made in self._shards(cursor, len(shards), bar):
+                self.journal.add(made)
+                shards.append(made.shard)
+        self.ledger.check()
+        if not shards:
+            raise DataError("at least one document", got="none", where=str(self.source.describe()))
+        if self.ledger.total:
+            self.ledger.write(str(self.folder / "skipped.jsonl"))
+        manifest = write_manifest(
+            self.folder,
+            shards,
+            tokenizer=self.encoder.tokenizer.identity(),
+            eos_id=self.eos,
+            metadata={
+                "job": content_id([orjson.dumps(self.job)]),
+                "skipped": self.ledger.total,
+                "files": _short_names(getattr(self.source, "paths", [])),
+            },
+        )
+        self.journal.end()
+        return manifest
+
+    def _check_encoder(self) -> None:
+        """The fast engine is compared with the reference on texts from several files before it is used."""
+        texts: list[str] = []
+        files = int(self.source.describe().get("files", 1) or 1)
+        for file in sorted({i * (files - 1) // max(1, SAMPLED_FILES - 1) for i in range(SAMPLED_FILES)}):
+            start = {"file": file, "offset": 0, "line": 0} if file else None
+            chunk = next(iter(self.source.iterate(start)), None)
+            texts += chunk.texts if chunk else []
+        self.encoder.check(texts)
+
+    def _shards(self, cursor: dict[str, int] | None, number: int, bar: Any) -> Iterator[Done]:
+        """Writes shard after shard; each is cut at the first chunk that fills it."""
+        writer: ShardWriter | None = None
+        skipped: list[dict[str, Any]] = []
+        at = cursor or {}
+        try:
+            for chunk, documents in encoded(self.source.iterate(cursor), self.encoder):
+                if writer is None:
+                    writer = self._open(number)
+                skipped += self._skip(chunk)
+                ended = with_end(documents, self.eos, writer.dtype)
+                places = np.array(chunk.positions, np.uint64).reshape(-1, 3)
+                columns = {"_file": places[:, 0].astype(np.uint32), "_line": places[:, 1].astype(np.uint32)}
+                writer.add(ended, columns)  # type: ignore[arg-type]
+                self.ledger.see(len(chunk.texts))
+                self.text_bytes += chunk.file_bytes
+                at = chunk.cursor
+                bar.update(chunk.file_bytes)
+                bar.note(f"{self.encoder.engine}, shard {number}, {writer.tokens:,} tokens")
+                if writer.tokens >= self.shard_tokens:
+                    info, writer = self._close(writer), None
+                    yield Done(info, at, skipped)
+                    number, skipped = number + 1, []
+            if writer is not None:
+                info, writer = self._close(writer), None
+                yield Done(info, at, skipped)
+        finally:
+            if writer is not None:
+                writer.abort()
+
+    def _open(self, number: int) -> ShardWriter:
+        return ShardWriter(
+            self.folder / f"{number:05d}.tokens", vocab_size=self.encoder.tokenizer.vocab_size, overwrite=True
+        )
+
+    def _close(self, writer: ShardWriter) -> ShardInfo:
+        return writer.finish()
+
+    def _skip(self, chunk: Chunk) -> list[dict[str, Any]]:
+        if chunk.errors and self.on_error == "raise":
+            raise chunk.errors[0]
+        before = len(self.ledger.entries)
+        for error, (_, line, _) in zip(chunk.errors, chunk.error_positions, strict=True):
+            self.ledger.skip(error, {"file": error.where.split(", line ")[0], "line": line})
+        return [asdict(entry) for entry in self.ledger.entries[before:]]
+
+    def _recall(self, done: Done) -> None:
+        self.ledger.see(done.shard.documents)
+        for entry in done.skipped:
+            known = Entry(**entry)
+            self.ledger.add(known.file, known.record, known.reason, known.detail)
+
+    def report(self, manifest: Manifest, began: float, already: bool = False) -> Prepared:
+        self.encoder.close()
+        return Prepared(
+            path=str(self.folder),
+            id=manifest.id,
+            documents=manifest.documents,
+            tokens=manifest.tokens,
+            bytes=manifest.bytes,
+            shards=len(manifest.shards),
+            skipped=int(manifest.metadata.get("skipped", 0)),
+            engine=self.encoder.engine,
+            seconds=time.perf_counter() - began,
+            text_bytes=self.text_bytes,
+            resumed=self.resumed,
+            already=already,
+            reasons=dict(self.ledger.by_reason),
+        )
+
+
+def _short_names(paths: list[str]) -> list[str]:
+    """File names below the folder they share, so that a store does not tell where it was made."""
+    if not paths or len(paths) > MOST_NAMES:
+        return []
+    shared = os.path.commonpath([os.path.dirname(p) for p in paths]) if all("://" not in p for p in paths) else ""
+    return [os.path.relpath(p, shared) if shared else p for p in paths]

@@ -1,0 +1,85 @@
+"""Changes to a parsed template: the `generation` tag is understood, guards go where a template can loop or grow.
+
+Imported only where Jinja is installed.
+"""
+
+# ruff: noqa: N802, N815  (the visitor finds its methods by the names of node classes)
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension
+from jinja2.visitor import NodeTransformer
+
+# Names with a space: no template can spell them as a filter or test.
+CONCAT, WEIGH, TICK = "guard concat", "guard weigh", "guard tick"
+
+
+class Generation(Extension):
+    """`{% generation %} ... {% endgeneration %}` renders what is inside; spans are found without it."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Any) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
+
+
+def _tick() -> nodes.Test:
+    return nodes.Test(nodes.Const(True), TICK, [], [], None, None)
+
+
+def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None)
+
+
+class _Guards(NodeTransformer):
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        self.generic_visit(node)
+        node.body = [nodes.ExprStmt(_tick()), *node.body]
+        if node.test is not None:
+            node.test = nodes.And(_tick(), node.test)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(nodes.Tuple(node.nodes, "load"), CONCAT)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        return nodes.And(_tick(), node)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(nodes.And(_tick(), node), WEIGH) if isinstance(node.arg, nodes.Slice) else node
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(node, WEIGH)
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(node, WEIGH)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(node, WEIGH) if node.ctx == "load" else node
+
+    def _refuse(self, node: nodes.Node) -> nodes.Node:
+        raise SecurityError(f"{type(node).__name__.lower()} is not for chat templates")
+
+    visit_Include = visit_Import = visit_FromImport = visit_Extends = _refuse
+
+
+def guard(tree: nodes.Template) -> nodes.Template:
+    """The tree with its guards, in place."""
+    _Guards().visit(tree)
+    if tree.environment is not None:
+        tree.set_environment(tree.environment)
+    for node in tree.find_all(nodes.Node):
+        if getattr(node, "lineno", None) is None:
+            node.set_lineno(1)
+    return tree

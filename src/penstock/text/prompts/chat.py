@@ -1,0 +1,125 @@
+"""Chat records and chat templates: messages read from the usual shapes, rendered in the sandbox.
+
+Costs one render of the template per assistant turn and one more, since spans are found from prefixes.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock._errors import RecordError, UsageError
+from penstock.text.prompts import sandbox
+from penstock.text.prompts.templates import field_text
+
+Message = dict[str, Any]
+_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+_DEPTH = 32
+# Templates that ask for today's date get this one, so that a batch does not depend on the day it is made.
+FIXED_DATE = datetime.date(2024, 7, 26)
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Plain JSON data, copied; anything else, or too deep a nest, is refused before a template sees it."""
+    if value is None or type(value) in (str, bool, int, float):
+        return value
+    if depth < _DEPTH:
+        if isinstance(value, Mapping) and all(type(key) is str for key in value):
+            return {key: plain(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(item, depth + 1) for item in value]
+    raise RecordError(
+        f"messages made of text, numbers, lists and dicts, at most {_DEPTH} deep",
+        got=f"a {type(value).__name__}",
+        fix="turn the message into plain JSON data",
+    )
+
+
+def messages_of(record: Mapping[str, Any], system: str | None = None) -> list[Message]:
+    """A record's messages: `messages` or `conversations` (role/content or from/value), or one instruction and output.
+
+    >>> messages_of({"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes?"}]})
+    [{'role': 'user', 'content': 'hi'}, {'role': 'assistant', 'content': 'yes?'}]
+    >>> [m["role"] for m in messages_of({"instruction": "Add.", "input": "1 1", "output": "2"}, system="Be brief.")]
+    ['system', 'user', 'assistant']
+    """
+    given = record.get("messages", record.get("conversations"))
+    if given is None:
+        asked, more = field_text(record, "instruction"), record.get("input") or record.get("context")
+        given = [
+            {"role": "user", "content": f"{asked}\n\n{more}" if more else asked},
+            {"role": "assistant", "content": field_text(record, "output")},
+        ]
+    if not isinstance(given, list | tuple) or not given:
+        raise RecordError("a list of messages, at least one", got=repr(given)[:80], fix="repair the record")
+    out = [_message(plain(message), number) for number, message in enumerate(given)]
+    if system is not None and out[0]["role"] != "system":
+        out.insert(0, {"role": "system", "content": system})
+    return out
+
+
+def _message(message: Any, number: int) -> Message:
+    if isinstance(message, dict):
+        out: Message = message
+        if "role" not in out and "from" in out:
+            rest = {key: value for key, value in out.items() if key not in ("from", "value")}
+            out = {"role": _ROLES.get(str(out["from"]), out["from"]), "content": out.get("value"), **rest}
+        if isinstance(out.get("role"), str):
+            return out
+    raise RecordError(
+        "messages with 'role' and 'content' (or 'from' and 'value')",
+        got=repr(message)[:120],
+        where=f"message {number}",
+        fix="repair the record",
+    )
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A Jinja chat template with the names of its tokenizer's special tokens. Plain data: it can be pickled."""
+
+    source: str
+    special_names: Mapping[str, str] = field(default_factory=dict)
+    date: datetime.date = FIXED_DATE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str):
+            raise UsageError("a chat template as text", got=type(self.source).__name__, fix="pass Jinja source")
+        sandbox.compile_template(self.source, self.date)
+
+    def render(
+        self, messages: Sequence[Message], *, prompt: bool = False, extra: Mapping[str, Any] | None = None
+    ) -> str:
+        """The conversation as text; with `prompt`, also the beginning of the assistant's next turn.
+
+        >>> template = ChatTemplate("{% for m in messages %}[{{ m.content }}]{% endfor %}")
+        >>> template.render([{"role": "user", "content": "a"}])
+        '[a]'
+        """
+        values = {**self.special_names, **(extra or {}), "messages": list(messages), "add_generation_prompt": prompt}
+        return sandbox.render(self.source, values, self.date)
+
+    def renderer(self, extra: Mapping[str, Any]) -> Callable[[Sequence[Message], bool], str]:
+        """`render` with a record's own values (tools, documents) bound."""
+        return lambda messages, prompt: self.render(messages, prompt=prompt, extra=extra)
+
+
+def chat_template_of(tokenizer: Any, template: str | None) -> ChatTemplate:
+    """The given Jinja source, else the tokenizer's own `chat_template`."""
+    source = template if template is not None else getattr(tokenizer, "chat_template", None)
+    if isinstance(source, Mapping):
+        source = source.get("default")
+    if source is None:
+        raise UsageError(
+            "a chat template",
+            got=f"a {type(tokenizer).__name__} without one",
+            fix="pass chat_template=... with the Jinja source the model was trained with",
+        )
+    names = {}
+    for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        value = getattr(tokenizer, name, None)
+        if value is not None:
+            names[name] = str(value)
+    return ChatTemplate(source, names)

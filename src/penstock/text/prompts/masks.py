@@ -1,0 +1,205 @@
+"""The mask compiler: which tokens are learnt, found without markers in the template, and never guessed.
+
+An assistant turn k is what `render(messages[:k + 1])` has beyond `render(messages[:k])` with the generation prompt.
+That is true only if each is a prefix of the whole conversation as rendered; this is checked, turn by turn, and a
+template that breaks it is an error. What is learnt is the turn's content and its end marker: the header is part of the
+generation prompt, and blank space behind an end marker is not learnt, since nobody generates it.
+
+Spans of characters become spans of tokens only where a boundary falls between two tokens, which is proved in one of
+three ways: by the tokenizer's offsets, by encoding the pieces apart, or by encoding prefixes. Costs one encoding of the
+text with offsets, two without; records with a token across a boundary cost one more per boundary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._errors import RecordError
+from penstock.text.prompts.chat import Message
+from penstock.text.tokenizers import as_tokenizer
+
+Span = tuple[int, int]
+Boundary = Literal["split", "error"]
+Render = Callable[[Sequence[Message], bool], str]
+
+
+def assistant_spans(render: Render, messages: Sequence[Message], last_only: bool = False) -> tuple[str, list[Span]]:
+    """The rendered conversation, and the characters of each assistant turn (or the last one) that are learnt.
+
+    >>> def render(messages, prompt):
+    ...     return "".join(f"<{m['role']}>{m['content']}</>\\n" for m in messages) + ("<assistant>" if prompt else "")
+    >>> messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "bc"}]
+    >>> text, spans = assistant_spans(render, messages)
+    >>> [text[a:b] for a, b in spans]
+    ['bc</>']
+    """
+    whole = render(messages, False)
+    turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    if not turns:
+        raise RecordError(
+            "at least one assistant message to learn from",
+            got=f"roles {', '.join(str(m['role']) for m in messages)[:200]}",
+            fix="drop the record, or name the answering role 'assistant'",
+        )
+    return whole, [_span(render, messages, turn, whole) for turn in (turns[-1:] if last_only else turns)]
+
+
+def _span(render: Render, messages: Sequence[Message], turn: int, whole: str) -> Span:
+    head = render(messages[:turn], True)
+    upto = whole if turn == len(messages) - 1 else render(messages[: turn + 1], False)
+    for name, part in (("the conversation before it", head), ("the conversation up to it", upto)):
+        if not whole.startswith(part):
+            raise RecordError(
+                "a chat template that renders the beginning of a conversation as the beginning of the whole",
+                got=f"at message {turn}, {name} renders differently: {_difference(part, whole)}",
+                where=f"message {turn}",
+                fix="use mask='last', or a template for training that keeps earlier turns as they were",
+            )
+    if len(head) > len(upto):
+        raise RecordError(
+            "an assistant turn behind the generation prompt",
+            got=f"message {turn} renders as nothing",
+            where=f"message {turn}",
+            fix="drop empty assistant messages, or use a template that shows them",
+        )
+    start, stop = len(head), len(upto)
+    content = messages[turn].get("content")
+    text = content.strip() if isinstance(content, str) else ""
+    found = whole.find(text, start, stop) if text else start
+    if found > start and whole[start:found].strip() and head == render(messages[:turn], False):
+        raise RecordError(
+            "a chat template with a generation prompt, so that the header of a turn can be told from its content",
+            got=f"no generation prompt, and {whole[start:found][:60]!r} before the content",
+            where=f"message {turn}",
+            fix="let the template write the assistant's header when add_generation_prompt is true",
+        )
+    body = whole[start:stop].rstrip()
+    if not (text and body.endswith(text)):  # there is an end marker: what follows it is not learnt
+        stop = start + len(body)
+    return start, stop
+
+
+def _difference(part: str, whole: str) -> str:
+    at = next((i for i, (a, b) in enumerate(zip(part, whole, strict=False)) if a != b), min(len(part), len(whole)))
+    low = max(0, at - 10)
+    return f"{part[low : at + 20]!r} where the whole has {whole[low : at + 20]!r}"
+
+
+class Encoder:
+    """A tokenizer as the mask compiler needs it: ids of a text, cut at given characters.
+
+    Special tokens written in the text become their ids, whatever the library's default is; none are added.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = as_tokenizer(tokenizer)
+        specials: Mapping[str, int] = self.tokenizer.special_tokens
+        self.special_ids = {text: int(number) for text, number in specials.items() if text}
+        longest_first = sorted(self.special_ids, key=len, reverse=True)
+        self.special_pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        # These read a special token's text as ordinary text, so the text is cut around it here.
+        self._splits = self.tokenizer.kind in ("tiktoken", "sentencepiece", "bytes") and bool(longest_first)
+        backend = getattr(self.tokenizer, "backend", None)
+        self._backend = backend if hasattr(backend, "encode") and not self._splits else None
+
+    def encode(self, text: str) -> NDArray[np.int64]:
+        """Ids of a text."""
+        if not text:
+            return np.empty(0, np.int64)
+        if not self._splits or self.special_pattern is None:
+            return np.asarray(self.tokenizer.encode(text), np.int64)
+        ids: list[int] = []
+        at = 0
+        for match in self.special_pattern.finditer(text):
+            ids += [*self.tokenizer.encode(text[at : match.start()]).tolist(), self.special_ids[match.group()]]
+            at = match.end()
+        return np.array(ids + self.tokenizer.encode(text[at:]).tolist(), np.int64)
+
+    def adds_bos(self, number: int) -> bool:
+        """Whether the tokenizer, asked for its special tokens, begins a text with this one."""
+        if self._backend is None:
+            return bool(getattr(getattr(self.tokenizer, "original", None), "add_bos_token", False))
+        return bool(self._backend.encode("a").ids[:1] == [number])
+
+    def special_in(self, text: str) -> str | None:
+        """The first special token written out in a text, if any."""
+        found = self.special_pattern.search(text) if self.special_pattern is not None else None
+        return found.group() if found else None
+
+    def encode_cut(
+        self, text: str, cuts: Sequence[int], boundary: Boundary = "split"
+    ) -> tuple[NDArray[np.int64], list[int]]:
+        """Ids of a text, and for each cut (ascending places in the text) the number of tokens before it.
+
+        Where a token lies across a cut, the pieces are encoded apart (`"split"`: what a model sees that is given the
+        first piece and writes the second), or it is an error.
+
+        >>> Encoder("bytes").encode_cut("abcd", [1, 3])
+        (array([ 97,  98,  99, 100]), [1, 3])
+        """
+        exact = self._by_offsets(text, cuts)
+        if exact is not None:
+            return exact
+        whole = self.encode(text)
+        edges = [0, *cuts, len(text)]
+        pieces = [self.encode(text[a:b]) for a, b in pairwise(edges)]
+        joined = np.concatenate(pieces)
+        at = np.cumsum([len(piece) for piece in pieces])[:-1].tolist()
+        if np.array_equal(joined, whole):
+            return whole, at
+        prefixes = [self.encode(text[:cut]) for cut in cuts]
+        if all(np.array_equal(prefix, whole[: len(prefix)]) for prefix in prefixes):
+            return whole, [len(prefix) for prefix in prefixes]
+        if boundary == "error":
+            bad = next(c for c, p in zip(cuts, prefixes, strict=True) if not np.array_equal(p, whole[: len(p)]))
+            raise RecordError(
+                "a token boundary where the learnt text begins or ends",
+                got=f"a token across {text[max(0, bad - 15) : bad]!r} and {text[bad : bad + 15]!r}",
+                fix="use boundary='split', or end the prompt differently",
+            )
+        return joined, at
+
+    def _by_offsets(self, text: str, cuts: Sequence[int]) -> tuple[NDArray[np.int64], list[int]] | None:
+        if self._backend is None or not text:
+            return None
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        offsets = np.asarray(encoding.offsets, np.int64).reshape(-1, 2)
+        places = []
+        for cut in cuts:
+            place = int(np.searchsorted(offsets[:, 0], cut))
+            before = offsets[place - 1, 1] if place else 0
+            after = offsets[place, 0] if place < len(offsets) else len(text)
+            # Offsets may leave out the blanks a token holds: only tokens that meet at the cut prove anything.
+            if not before == cut == after:
+                return None
+            places.append(place)
+        return np.asarray(encoding.ids, np.int64), places
+
+
+def learnt_tokens(length: int, cuts: Sequence[int], spans: Sequence[Span]) -> NDArray[np.bool_]:
+    """True for the tokens of each span, given as pairs of positions in `cuts`, which hold token numbers."""
+    mask = np.zeros(length, bool)
+    for first, last in spans:
+        mask[cuts[first] : cuts[last]] = True
+    return mask
+
+
+def encode_spans(
+    encoder: Encoder, text: str, spans: Sequence[Span], boundary: Boundary = "split"
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Ids of a text, and which of them lie in the given spans of characters.
+
+    >>> ids, learnt = encode_spans(Encoder("bytes"), "ab cd", [(3, 5)])
+    >>> ids[learnt].tolist() == list(b"cd")
+    True
+    """
+    cuts = sorted({edge for span in spans for edge in span})
+    ids, places = encoder.encode_cut(text, cuts, boundary)
+    index = {cut: i for i, cut in enumerate(cuts)}
+    return ids, learnt_tokens(len(ids), places, [(index[a], index[b]) for a, b in spans])
