@@ -21,6 +21,12 @@ _HOMES = {
         "BadRecords DataError LimitError MissingExtra PenstockError RecordError StageError StateError StoreError "
         "UsageError UserCodeError WorkerDied"
     ),
+    "batching.collate": "create_causal_lm_collate create_collate_fn",
+    "batching.fim": "create_fim_collate",
+    "batching.mlm": "create_mlm_collate",
+    "batching.preference": "create_preference_collate",
+    "batching.schema": "OutputSchema",
+    "batching.seq2seq": "create_seq2seq_collate",
     "columns": "Ragged",
     "engine.loader": "Loader",
     "pipeline": "Pipeline mix",
@@ -32,6 +38,8 @@ _HOMES = {
     "text.gpt_dataset": "GPTDatasetV1 create_dataloader create_dataset",
     "text.micro_dataset": "TransformerDataset create_dataloaders",
     "text.micro_tokenizer": "MicroTransformerTokenizer",
+    "text.prompts.engine": "PromptEngine",
+    "text.tokenizers": "BulkEncoder as_tokenizer",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

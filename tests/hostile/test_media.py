@@ -16,7 +16,11 @@ import pytest
 import soundfile
 from PIL import Image
 
+from penstock._errors import RecordError
+from penstock._limits import Limits
 from penstock.audio import wav
+from penstock.audio.decode import decode as decode_audio
+from penstock.image.decode import decode as decode_image
 
 LIMIT_MB = 256
 
@@ -222,6 +226,8 @@ def test_every_hostile_file_is_refused_with_its_name(outcome):
         kind, text, _ = answers[name]
         assert kind in ("RecordError", "BadRecords"), (name, kind, text)
         assert f"where: {root / name}" in text, (name, text)
+        if name.startswith("bomb"):  # from the header, not because decoding failed
+            assert "at most 89,478,485 pixels" in text, (name, text)
 
 
 def test_good_files_among_them_are_read(outcome):
@@ -230,6 +236,40 @@ def test_good_files_among_them_are_read(outcome):
     assert answers["fine_under_a_wrong_name.jpg"][:2] == ["ok", [64, 64, 3]]
     assert answers["fine_but_with_a_tail.png"][:2] == ["ok", [64, 64, 3]]
     assert answers["fine.wav"][:2] == ["ok", [2000]]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF"])
+def test_random_damage_to_pictures_gives_pixels_or_a_record_error(kind):
+    good = saved(kind, (60, 50))
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        data = damaged(good, rng)
+        try:
+            made = decode_image(data, crop=None, size=(20, 20), where="x", limits=Limits(pixels=1_000_000))
+        except RecordError:
+            continue
+        assert made.shape == (20, 20, 3)
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3", "AIFF", "AU", "CAF", "W64"])
+def test_random_damage_to_sound_gives_samples_or_a_record_error(kind):
+    good = sound(kind)
+    rng = np.random.default_rng(2)
+    for _ in range(60):
+        data = damaged(good, rng)
+        try:
+            made = decode_audio(data, where="x", limits=Limits(audio_seconds=600))
+        except RecordError:
+            continue
+        assert np.isfinite(made).all()
+
+
+def damaged(good, rng):
+    data = bytearray(good)
+    for _ in range(int(rng.integers(1, 5))):
+        at = int(rng.integers(0, min(len(data), 200) if rng.random() < 0.7 else len(data)))
+        data[at] = int(rng.integers(0, 256))
+    return bytes(data[: int(rng.integers(1, len(data)))] if rng.random() < 0.2 else data)
 
 
 def test_memory_stays_small(outcome):

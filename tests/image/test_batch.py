@@ -48,13 +48,13 @@ def test_rows_equal_the_steps_one_by_one(datas):
         assert np.abs(batch[row] - expected).max() < 1e-6
 
 
-def test_threads_change_nothing(datas):
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_threads_change_nothing(dtype, datas):
     _, crops, flips, _ = params(datas)
-    many = datas * 6
-    one = decode_batch(many, (32, 32), crops=np.tile(crops, (6, 1)), flips=np.tile(flips, 6))
+    same = {"crops": np.tile(crops, (20, 1)), "flips": np.tile(flips, 20), "dtype": dtype}
+    one = decode_batch(datas * 20, (96, 96), **same)
     for threads in (2, 4):
-        again = decode_batch(many, (32, 32), crops=np.tile(crops, (6, 1)), flips=np.tile(flips, 6), threads=threads)
-        assert (one == again).all()
+        assert (one == decode_batch(datas * 20, (96, 96), **same, threads=threads)).all()
 
 
 def test_every_bad_row_is_named(datas):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -68,6 +70,25 @@ def test_fractional_boxes_agree_with_pillow(photo):
     )
     gap = np.abs(resize(image, (40, 50), box=box).astype(int) - np.asarray(reference).astype(int)).mean()
     assert gap < 2.0
+
+
+@pytest.mark.parametrize("box", [(3.5, 8.25, 60.0, 90.0), (0.0, 0.5, 41.0, 47.5), (10.25, 0.0, 20.5, 30.25)])
+def test_positions_are_exact_to_a_fraction_of_a_pixel(box):
+    """On a slope every symmetric filter gives the slope's value at the centre of the new pixel."""
+    slope = (np.add.outer(np.arange(80) * 1.5, np.arange(100) * 1.0))[..., None].repeat(3, axis=-1)
+    made = resize(np.rint(slope).astype(np.uint8), (40, 50), box=box)
+    y = box[0] + (np.arange(40) + 0.5) * box[2] / 40 - 0.5
+    x = box[1] + (np.arange(50) + 0.5) * box[3] / 50 - 0.5
+    expected = np.add.outer(y * 1.5, x)
+    assert np.abs(made[2:-2, 2:-2, 0] - expected[2:-2, 2:-2]).max() < 0.9
+
+
+def test_threads_do_not_share_scratch(photo):
+    pictures = [photo(300, 300, seed) for seed in range(4)]
+    alone = [resize(picture, (170, 170)) for picture in pictures]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda i: resize(pictures[i % 4], (170, 170)), range(200)))
+    assert all((made == alone[i % 4]).all() for i, made in enumerate(together))
 
 
 def test_rows_of_a_larger_picture_do_not_bleed_in():

@@ -114,7 +114,11 @@ def test_the_side_car_is_used_checked_and_made_anew(tmp_path):
         side.write_bytes(damage)
         assert TarShards(path).fingerprint() == shards.fingerprint()
         assert side.read_bytes() == original
-    pack(path, list(members(9)))  # rewritten with another size: indexed again
+    pack(path, list(members(9)))  # another size: only the user knows whether that was meant
+    with pytest.raises(DataError, match="if you rewrote it on purpose, delete") as error:
+        TarShards(path)
+    assert str(path) in str(error.value)
+    side.unlink()
     assert len(TarShards(path)) == 9
 
 

@@ -83,9 +83,19 @@ def opened(data: Media, where: str, limits: Limits) -> Iterator[tuple[AudioInfo,
         file.close()
 
 
+class _Calm(io.BytesIO):
+    """Bytes as a file whose `seek` stays put instead of raising: libsndfile calls it from C, with what headers say."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        try:
+            return super().seek(offset, whence)
+        except (ValueError, OverflowError):
+            return self.tell()
+
+
 def _open(data: Media, where: str, limits: Limits) -> BinaryIO:
     if not isinstance(data, str | os.PathLike):
-        return io.BytesIO(data)
+        return _Calm(data)
     try:
         file = os.fdopen(os.open(data, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
     except OSError as error:

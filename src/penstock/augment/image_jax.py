@@ -70,11 +70,11 @@ def as_type(x: Any, dtype: Any) -> Any:
     return jnp.round(jnp.clip(x, 0, 1) * np.float32(jnp.iinfo(dtype).max)).astype(dtype)
 
 
-def flip(op: Any, x: Any, p: dict[str, Any]) -> Any:
+def flip(op: Any, x: Any, _p: dict[str, Any]) -> Any:
     return x[:, ::-1] if op.axis == "horizontal" else x[::-1]
 
 
-def rot90(op: Any, x: Any, p: dict[str, Any]) -> Any:
+def rot90(_op: Any, x: Any, p: dict[str, Any]) -> Any:
     jnp, k = _jnp(), p["k"]
     if x.shape[0] == x.shape[1]:
         x = jnp.where(k % 2 == 1, jnp.swapaxes(x, 0, 1), x)
@@ -114,20 +114,20 @@ def _clip(x: Any) -> Any:
     return _jnp().clip(x, 0, 1)
 
 
-def brightness(op: Any, x: Any, p: dict[str, Any]) -> Any:
+def brightness(_op: Any, x: Any, p: dict[str, Any]) -> Any:
     return _clip(x * p["factor"])
 
 
-def contrast(op: Any, x: Any, p: dict[str, Any]) -> Any:
+def contrast(_op: Any, x: Any, p: dict[str, Any]) -> Any:
     return _clip(x + (p["factor"] - 1) * (x - x.mean()))
 
 
-def saturation(op: Any, x: Any, p: dict[str, Any]) -> Any:
+def saturation(_op: Any, x: Any, p: dict[str, Any]) -> Any:
     grey = (x * np.array(LUMA, np.float32)).sum(-1, keepdims=True)
     return _clip(x + (p["factor"] - 1) * (x - grey))
 
 
-def hue(op: Any, x: Any, p: dict[str, Any]) -> Any:
+def hue(_op: Any, x: Any, p: dict[str, Any]) -> Any:
     jnp = _jnp()
     r, g, b = x[..., 0], x[..., 1], x[..., 2]
     top = x.max(-1)
@@ -139,7 +139,7 @@ def hue(op: Any, x: Any, p: dict[str, Any]) -> Any:
     return jnp.where(p["factor"] == 0, x, _clip(top[..., None] - chroma[..., None] * share))
 
 
-def noise(op: Any, x: Any, p: dict[str, Any]) -> Any:
+def noise(_op: Any, x: Any, p: dict[str, Any]) -> Any:
     return _clip(x + p["level"] * normal(p["k0"], p["k1"], x.size).reshape(x.shape))
 
 
@@ -167,11 +167,11 @@ def erase(op: Any, x: Any, p: dict[str, Any]) -> Any:
     return _jnp().where(inside(p, x.shape[0], x.shape[1]), fill, x)
 
 
-def mixup(op: Any, x: Any, other: Any, p: dict[str, Any]) -> Any:
+def mixup(_op: Any, x: Any, other: Any, p: dict[str, Any]) -> Any:
     return p["lam"] * x + (1 - p["lam"]) * other
 
 
-def cutmix(op: Any, x: Any, other: Any, p: dict[str, Any]) -> Any:
+def cutmix(_op: Any, x: Any, other: Any, p: dict[str, Any]) -> Any:
     return _jnp().where(inside(p, x.shape[0], x.shape[1]), other, x)
 
 

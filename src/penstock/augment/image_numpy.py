@@ -30,7 +30,7 @@ def apply(ops: Sequence[spec.Op], images: Images, drawn: Sequence[Drawn]) -> Ima
         if not op.exact:
             images = as_float(images)
         images = _step(op, images, one)
-    return as_type(images, dtype)
+    return np.ascontiguousarray(as_type(images, dtype))
 
 
 def as_float(images: Images) -> Images:
@@ -75,11 +75,11 @@ def _clip(images: Images) -> Images:
     return np.clip(images, 0, 1, out=images)
 
 
-def flip(op: spec.Flip, x: Images, p: Drawn) -> Images:
+def flip(op: spec.Flip, x: Images, _p: Drawn) -> Images:
     return x[:, :, ::-1] if op.axis == "horizontal" else x[:, ::-1]
 
 
-def rot90(op: spec.Rot90, x: Images, p: Drawn) -> Images:
+def rot90(_op: spec.Rot90, x: Images, p: Drawn) -> Images:
     out = np.empty_like(x)
     for turns in range(4):
         rows = np.flatnonzero(p["k"] == turns)
@@ -102,8 +102,8 @@ def crop(op: spec.Crop, x: Images, p: Drawn) -> Images:
 def weights(length: int, size: int) -> NDArray[np.float32]:
     """Triangle filter (size, length) that resamples `length` pixels to `size`, widened when shrinking.
 
-    >>> weights(4, 2).round(3).tolist()
-    [[0.429, 0.429, 0.143, 0.0], [0.0, 0.143, 0.429, 0.429]]
+    >>> (weights(4, 2) * 7).round().tolist()
+    [[3.0, 3.0, 1.0, 0.0], [0.0, 1.0, 3.0, 3.0]]
     """
     scale = np.float32(length) / np.float32(size)
     centre = (np.arange(size, dtype=np.float32) + np.float32(0.5)) * scale
@@ -124,21 +124,21 @@ def resized_crop(op: spec.RandomResizedCrop, x: Images, p: Drawn) -> Images:
     return out
 
 
-def brightness(op: spec.Brightness, x: Images, p: Drawn) -> Images:
+def brightness(_op: spec.Brightness, x: Images, p: Drawn) -> Images:
     return _clip(x * _each(p["factor"]))
 
 
-def contrast(op: spec.Contrast, x: Images, p: Drawn) -> Images:
+def contrast(_op: spec.Contrast, x: Images, p: Drawn) -> Images:
     mean = x.mean(axis=(1, 2, 3), keepdims=True)
     return _clip(x + (_each(p["factor"]) - 1) * (x - mean))
 
 
-def saturation(op: spec.Saturation, x: Images, p: Drawn) -> Images:
+def saturation(_op: spec.Saturation, x: Images, p: Drawn) -> Images:
     grey = (x @ np.array(LUMA, np.float32))[..., None]
     return _clip(x + (_each(p["factor"]) - 1) * (x - grey))
 
 
-def hue(op: spec.Hue, x: Images, p: Drawn) -> Images:
+def hue(_op: spec.Hue, x: Images, p: Drawn) -> Images:
     """HSV hue moved by a share of the circle; lightness (the maximum) and chroma stay."""
     r, g, b = x[..., 0], x[..., 1], x[..., 2]
     top = x.max(-1)
@@ -152,7 +152,7 @@ def hue(op: spec.Hue, x: Images, p: Drawn) -> Images:
     return np.where(_each(p["factor"]) == 0, x, made)
 
 
-def noise(op: spec.Noise, x: Images, p: Drawn) -> Images:
+def noise(_op: spec.Noise, x: Images, p: Drawn) -> Images:
     field = normal(p["k0"], p["k1"], int(np.prod(x.shape[1:]))).reshape(x.shape)
     return _clip(x + _each(p["level"]) * field)
 
@@ -194,12 +194,12 @@ def erase(op: spec.Erase, x: Images, p: Drawn) -> Images:
     return np.where(inside(p, x.shape[1], x.shape[2]), fill, x)
 
 
-def mixup(op: spec.Mixup, x: Images, p: Drawn) -> Images:
+def mixup(_op: spec.Mixup, x: Images, p: Drawn) -> Images:
     lam = _each(p["lam"])
-    return lam * x + (1 - lam) * x[p["partner"]]
+    return np.asarray(lam * x + (1 - lam) * x[p["partner"]])
 
 
-def cutmix(op: spec.Cutmix, x: Images, p: Drawn) -> Images:
+def cutmix(_op: spec.Cutmix, x: Images, p: Drawn) -> Images:
     return np.where(inside(p, x.shape[1], x.shape[2]), x[p["partner"]], x)
 
 

@@ -26,10 +26,7 @@ def apply(ops: Sequence[spec.Op], images: Any, drawn: Sequence[Drawn]) -> Any:
             continue
         p = tensors(one, images.device)
         made = KERNELS[type(op)](op, images, p)
-        if op.mixes or one["on"].all():
-            images = made
-        else:
-            images = _torch().where(_each(p["on"]), made, images)
+        images = made if op.mixes or one["on"].all() else _torch().where(_each(p["on"]), made, images)
     return as_type(images, dtype)
 
 
@@ -66,11 +63,11 @@ def _each(values: Any) -> Any:
     return values[:, None, None, None]
 
 
-def flip(op: spec.Flip, x: Any, p: dict[str, Any]) -> Any:
+def flip(op: spec.Flip, x: Any, _p: dict[str, Any]) -> Any:
     return x.flip(2 if op.axis == "horizontal" else 1)
 
 
-def rot90(op: spec.Rot90, x: Any, p: dict[str, Any]) -> Any:
+def rot90(_op: spec.Rot90, x: Any, p: dict[str, Any]) -> Any:
     torch, k = _torch(), p["k"]
     if x.shape[1] == x.shape[2]:
         x = torch.where(_each(k % 2 == 1), x.transpose(1, 2), x)
@@ -86,7 +83,9 @@ def crop(op: spec.Crop, x: Any, p: dict[str, Any]) -> Any:
     left = (p["x"][:, None] + torch.arange(width, device=x.device))[:, None, :]
     made = x[rows, y.clamp(0, x.shape[1] - 1), left.clamp(0, x.shape[2] - 1)]
     real = (y >= 0) & (y < x.shape[1]) & (left >= 0) & (left < x.shape[2])
-    return torch.where(real[..., None], made, torch.as_tensor(fill_value(op.fill, x.dtype), dtype=x.dtype, device=x.device))
+    return torch.where(
+        real[..., None], made, torch.as_tensor(fill_value(op.fill, x.dtype), dtype=x.dtype, device=x.device)
+    )
 
 
 def weights(start: Any, length: Any, whole: int, size: int) -> Any:
@@ -109,21 +108,21 @@ def resized_crop(op: spec.RandomResizedCrop, x: Any, p: dict[str, Any]) -> Any:
     return torch.einsum("npw,nowc->nopc", wide, torch.einsum("noh,nhwc->nowc", tall, x))
 
 
-def brightness(op: spec.Brightness, x: Any, p: dict[str, Any]) -> Any:
+def brightness(_op: spec.Brightness, x: Any, p: dict[str, Any]) -> Any:
     return (x * _each(p["factor"])).clamp(0, 1)
 
 
-def contrast(op: spec.Contrast, x: Any, p: dict[str, Any]) -> Any:
+def contrast(_op: spec.Contrast, x: Any, p: dict[str, Any]) -> Any:
     mean = x.mean(dim=(1, 2, 3), keepdim=True)
     return (x + (_each(p["factor"]) - 1) * (x - mean)).clamp(0, 1)
 
 
-def saturation(op: spec.Saturation, x: Any, p: dict[str, Any]) -> Any:
+def saturation(_op: spec.Saturation, x: Any, p: dict[str, Any]) -> Any:
     grey = (x * _torch().tensor(LUMA, device=x.device)).sum(-1, keepdim=True)
     return (x + (_each(p["factor"]) - 1) * (x - grey)).clamp(0, 1)
 
 
-def hue(op: spec.Hue, x: Any, p: dict[str, Any]) -> Any:
+def hue(_op: spec.Hue, x: Any, p: dict[str, Any]) -> Any:
     torch = _torch()
     r, g, b = x.unbind(-1)
     top = x.amax(-1)
@@ -137,7 +136,7 @@ def hue(op: spec.Hue, x: Any, p: dict[str, Any]) -> Any:
     return torch.where(_each(p["factor"]) == 0, x, made)
 
 
-def noise(op: spec.Noise, x: Any, p: dict[str, Any]) -> Any:
+def noise(_op: spec.Noise, x: Any, p: dict[str, Any]) -> Any:
     field = normal(p["k0"], p["k1"], x[0].numel()).reshape(x.shape)
     return (x + _each(p["level"]) * field).clamp(0, 1)
 
@@ -166,12 +165,12 @@ def erase(op: spec.Erase, x: Any, p: dict[str, Any]) -> Any:
     return x.masked_fill(inside(p, x.shape[1], x.shape[2]), fill_value(op.fill, x.dtype))
 
 
-def mixup(op: spec.Mixup, x: Any, p: dict[str, Any]) -> Any:
+def mixup(_op: spec.Mixup, x: Any, p: dict[str, Any]) -> Any:
     lam = _each(p["lam"])
     return lam * x + (1 - lam) * x[p["partner"]]
 
 
-def cutmix(op: spec.Cutmix, x: Any, p: dict[str, Any]) -> Any:
+def cutmix(_op: spec.Cutmix, x: Any, p: dict[str, Any]) -> Any:
     return _torch().where(inside(p, x.shape[1], x.shape[2]), x[p["partner"]], x)
 
 

@@ -77,16 +77,14 @@ def _uniform(keys: U64, pair: Any, number: int = 0) -> NDArray[np.float32]:
 
 
 def _misfit(op: spec.Op, expected: str, shape: spec.Shape, fix: str) -> UsageError:
-    return UsageError(
-        expected, got=f"rows of shape {shape}", where=f"augment operation {type(op).__name__}", fix=fix
-    )
+    return UsageError(expected, got=f"rows of shape {shape}", where=f"augment operation {type(op).__name__}", fix=fix)
 
 
-def _nothing(op: spec.Op, keys: U64, shape: spec.Shape) -> Drawn:
+def _nothing(_op: spec.Op, _keys: U64, _shape: spec.Shape) -> Drawn:
     return {}
 
 
-def _factor(op: spec.Brightness, keys: U64, shape: spec.Shape) -> Drawn:
+def _factor(op: spec.Brightness, keys: U64, _shape: spec.Shape) -> Drawn:
     return {"factor": _uniform(keys, op.amount)}
 
 
@@ -96,7 +94,7 @@ def _colour(op: Any, keys: U64, shape: spec.Shape) -> Drawn:
     return _factor(op, keys, shape)
 
 
-def _noise(op: Any, keys: U64, shape: spec.Shape) -> Drawn:
+def _noise(op: Any, keys: U64, _shape: spec.Shape) -> Drawn:
     return {"level": _uniform(keys, op.level), **field_keys(keys)}
 
 
@@ -129,11 +127,11 @@ def _resized_crop(op: spec.RandomResizedCrop, keys: U64, shape: spec.Shape) -> D
     return _boxes(crop_params(keys, shape[0], shape[1], op.scale, op.ratio))
 
 
-def _resize(op: spec.Resize, keys: U64, shape: spec.Shape) -> Drawn:
+def _resize(_op: spec.Resize, keys: U64, shape: spec.Shape) -> Drawn:
     return _boxes(np.tile(np.array([0, 0, shape[0], shape[1]]), (len(keys), 1)))
 
 
-def _blur(op: spec.Blur, keys: U64, shape: spec.Shape) -> Drawn:
+def _blur(op: spec.Blur, keys: U64, _shape: spec.Shape) -> Drawn:
     return {"sigma": _uniform(keys, op.sigma)}
 
 
@@ -150,7 +148,7 @@ def partners(keys: U64) -> NDArray[np.int32]:
 
 
 def beta(keys: U64, alpha: float) -> NDArray[np.float64]:
-    """Beta(alpha, alpha) for each key, as a ratio of two gammas, in logarithms so that a small alpha cannot underflow."""
+    """Beta(alpha, alpha) for each key, a ratio of two gammas, in logarithms as a small alpha would underflow."""
     first, second = _log_gamma_draw(keys, alpha, GAMMA), _log_gamma_draw(keys, alpha, GAMMA + 500)
     made: NDArray[np.float64] = 1.0 / (1.0 + np.exp(np.clip(second - first, -700, 700)))
     return made
@@ -176,7 +174,7 @@ def _log_gamma_draw(keys: U64, alpha: float, start: int) -> NDArray[np.float64]:
     return made
 
 
-def _mixup(op: spec.Mixup, keys: U64, shape: spec.Shape) -> Drawn:
+def _mixup(op: spec.Mixup, keys: U64, _shape: spec.Shape) -> Drawn:
     on = _rng.uniform(keys, ON) < op.p
     lam = np.where(on, beta(keys, op.alpha), 1.0)
     return {"partner": partners(keys), "lam": _f32(lam)}
@@ -233,7 +231,7 @@ def _speed(op: spec.Speed, keys: U64, shape: spec.Shape) -> Drawn:
     return {"rate": _i32(np.rint(_rng.uniform(keys, 0, *_pair(op.amount)) * (1 << SPEED_BITS)))}
 
 
-def _tokens(op: Any, keys: U64, shape: spec.Shape) -> Drawn:
+def _tokens(_op: Any, keys: U64, _shape: spec.Shape) -> Drawn:
     return field_keys(keys)
 
 

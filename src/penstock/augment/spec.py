@@ -133,7 +133,7 @@ class Crop(Op):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(Op):
-    """A random part, `scale` of the area and `ratio` wide/high, resized to `size` with an antialiased triangle filter."""
+    """A random part, `scale` of the area and `ratio` wide/high, resized to `size` with a triangle filter."""
 
     size: int | tuple[int, int]
     scale: Range = (0.08, 1.0)
@@ -256,7 +256,9 @@ class Erase(Op):
 
 
 @dataclass(frozen=True)
-class _Mix(Op):
+class Mix(Op):
+    """What `Mixup` and `Cutmix` share."""
+
     alpha: float = 1.0
     p: float = 1.0
     labels: str = "labels"
@@ -271,7 +273,7 @@ class _Mix(Op):
             raise self._wrong("classes, a count of 1 or more,", self.classes, "classes=10")
 
 
-class Mixup(_Mix):
+class Mixup(Mix):
     """`lam * image + (1 - lam) * partner`, lam from Beta(alpha, alpha), the partner another row of the batch.
 
     Rows mix, so it belongs after `.batch(n)` in `.map_batches(augment, whole=True)`: then every rank sees the same
@@ -280,8 +282,8 @@ class Mixup(_Mix):
     """
 
 
-class Cutmix(_Mix):
-    """Puts a rectangle of the partner over the image; lam is the share of the image that stays. Otherwise as `Mixup`."""
+class Cutmix(Mix):
+    """Puts a rectangle of the partner over the image; lam is the share that stays. Otherwise as `Mixup`."""
 
     exact: ClassVar[bool] = True
 
@@ -409,7 +411,9 @@ class TokenReplace(_Tokens):
         super().__post_init__()
         self._ids()
         if not 0 < self.vocab_size < 2**31 or self.choices < 1:
-            raise self._wrong("vocab_size with at least one id that is not special", self.vocab_size, "vocab_size=50257")
+            raise self._wrong(
+                "vocab_size with at least one id that is not special", self.vocab_size, "vocab_size=50257"
+            )
 
     @property
     def choices(self) -> int:

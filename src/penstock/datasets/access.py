@@ -55,10 +55,3 @@ def batch_at(dataset: BaseDataset, indices: NDArray[np.int64]) -> dict[str, Any]
         batch: dict[str, Any] = dataset.get_batch(len(indices), indices=indices)
         return batch
     return dataset.batch_at(indices)
-
-
-def samples_at(dataset: BaseDataset, indices: list[int]) -> list[dict[str, Any]]:
-    """These samples, fetched together where the dataset can."""
-    return dataset._samples(indices)
-
-

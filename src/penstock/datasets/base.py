@@ -51,12 +51,8 @@ class BaseDataset:
         self.config = config
         self.split = split
         self.rngs = Streams(rngs)
+        self.seed = self.rngs.seed  # the integer that `rngs=` came down to
         self._cursor = Cursor(_rng.key(self.seed, "get_batch", str(split)))
-
-    @property
-    def seed(self) -> int:
-        """The integer that `rngs=` came down to."""
-        return self.rngs.seed
 
     # What a subclass defines.
 
@@ -68,7 +64,7 @@ class BaseDataset:
         place = self._place(index)
         if self._defines("read"):
             return self.sample_from(self.read(np.array([place])), 0)
-        return self._samples([place])[0]
+        return self.samples_at([place])[0]
 
     def __iter__(self) -> Iterator[Any]:
         """Every sample once, in order."""
@@ -102,7 +98,7 @@ class BaseDataset:
         """The batch of exactly these records."""
         if self._defines("read"):
             return self.batch_from(self.read(indices))
-        return self.collate_fn(self._samples(indices.tolist()))
+        return self.collate_fn(self.samples_at(indices.tolist()))
 
     def collate_fn(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """One batch of several samples."""
@@ -130,7 +126,7 @@ class BaseDataset:
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """These records as NumPy columns, named as in a sample."""
-        samples = self._samples(self.check_indices(indices).tolist())
+        samples = self.samples_at(self.check_indices(indices).tolist())
         return from_rows([{name: _host(value) for name, value in sample.items()} for sample in samples])
 
     def fingerprint(self) -> str:
@@ -195,7 +191,8 @@ class BaseDataset:
     def _defines(self, name: str) -> bool:
         return getattr(type(self), name) is not getattr(BaseDataset, name)
 
-    def _samples(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+    def samples_at(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """These samples, fetched together where the dataset can."""
         if self._defines("__getitem__"):
             return [self[index] for index in indices]
         if self._defines("read"):

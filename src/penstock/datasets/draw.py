@@ -69,7 +69,7 @@ def sine(turns: Any) -> F64:
     """sin(2 pi turns), to about 1e-11.
 
     >>> sine([0.0, 0.25, 0.5, 0.75]).round(9).tolist()
-    [0.0, 1.0, 0.0, -1.0]
+    [0.0, 1.0, -0.0, -1.0]
     """
     x = np.asarray(turns, np.float64)
     x = x - np.floor(x + 0.5)

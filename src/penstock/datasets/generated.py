@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,10 @@ RECIPE = 1
 class GeneratedDataset(BaseDataset):
     """The common half: size, keys per record, and a fingerprint that reads no data."""
 
-    def __init__(self, config: Any, size: int, split: str, rngs: Any) -> None:
-        super().__init__(config, split, rngs=rngs)
+    _size = 0
+
+    def set_size(self, size: int) -> None:
+        """How many records there are; to be called once, while building."""
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise UsageError("a number of records of at least 0", got=repr(size), where=type(self).__name__)
         self._size = int(size)

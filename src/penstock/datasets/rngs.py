@@ -37,14 +37,11 @@ def seed_of(rngs: Any) -> int:
     stream = next((s for name in ("sample", "default", "params") if (s := getattr(rngs, name, None)) is not None), None)
     if stream is None:
         raise UsageError("rngs: a seed, a random key or an object with streams", got=type(rngs).__name__, fix=_FIX)
-    key = getattr(stream, "key", None)
+    key: Any = getattr(stream, "key", None)
     if key is None and callable(stream):
-        key = stream()
-    elif hasattr(key, "get_value"):
-        key = key.get_value()
-    elif hasattr(key, "value"):
-        key = key.value
-    return _of_key(key)
+        return _of_key(stream())
+    read = getattr(key, "get_value", None)  # a variable of a framework, with the key inside
+    return _of_key(read() if callable(read) else getattr(key, "value", key))
 
 
 def _of_key(key: Any) -> int:

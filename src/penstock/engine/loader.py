@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import state as states
 from penstock._errors import UsageError
+from penstock.columns import nbytes
 from penstock.engine.cuts import Cuts
 from penstock.engine.ordered import Ordered
 from penstock.engine.stats import Stats
 from penstock.engine.work import Output, Work
 from penstock.plan import Definition, build
+
+if TYPE_CHECKING:
+    from penstock.engine.isolate import Isolated
 
 PREFETCH = 3
 MAX_BYTES = 512 << 20
@@ -42,22 +46,34 @@ class Loader:
         prefetch: int = PREFETCH,
         max_bytes: int = MAX_BYTES,
         timeout: float | None = None,
+        isolate: bool = False,
+        workers: int = 0,
+        on_worker_death: Literal["raise", "restart"] = "raise",
     ) -> None:
         batch = definition.batch
         if batch is None:
             raise UsageError(
                 f".batch(n) before .to_{output.name}()", got="a pipeline without one", fix="add .batch(32), for example"
             )
-        for name, value, least in (("threads", threads, 0), ("prefetch", prefetch, 1), ("max_bytes", max_bytes, 1)):
+        for name, value, least in (
+            ("threads", threads, 0), ("prefetch", prefetch, 1), ("max_bytes", max_bytes, 1), ("workers", workers, 0)
+        ):  # fmt: skip
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise UsageError(f"a whole number of at least {least} for {name}=", got=repr(value))
+        if not isinstance(isolate, bool) or on_worker_death not in ("raise", "restart"):
+            raise UsageError(
+                'isolate=True or False and on_worker_death="raise" or "restart"',
+                got=f"{isolate!r} and {on_worker_death!r}",
+                fix="workers=n says how many child processes",
+            )
         self.definition, self.output = definition, output
         self._plan = build(definition)
         self._rows = batch.rows(definition.world)
         keep = batch.remainder != "drop"
         self._cuts = Cuts.start(self._plan.root.size, self._rows, keep)
         self._pad = batch.remainder == "pad"
-        self._threads = threads
+        self._workers, self._on_worker_death = workers or int(isolate), on_worker_death
+        self._threads = max(1, _cores() // self._workers) if threads is None and self._workers else threads
         self._prefetch, self._max_bytes, self._timeout = prefetch, max_bytes, timeout
         self._stats = Stats()
         self._step = 0
@@ -147,7 +163,8 @@ class Loader:
     def stats(self) -> dict[str, Any]:
         """Seconds per stage, waits, and one sentence of verdict."""
         facts = self._stats.summary()
-        facts["refused"] = self._plan.ledger.total
+        facts["skipped"] = self._plan.ledger.total
+        facts["filtered"] = self._plan.refusals.total
         return facts
 
     @property
@@ -162,18 +179,35 @@ class Loader:
     def _work(self) -> Work:
         return Work(self._plan, self._cuts, self.output, self._pad, self._stats)
 
-    def _begin(self, step: int, threads: int) -> Ordered:
-        """Starts computing from `step` to the end of its epoch."""
-        return Ordered(
-            self._work().batches,
+    def _begin(self, step: int, threads: int) -> tuple[Ordered | Isolated, Callable[[Any], Any] | None]:
+        """Starts computing from `step` to the end of its epoch; gives the items and what is still to do to each."""
+        work = self._work()
+        if self._workers:
+            from penstock.engine.isolate import Isolated
+
+            isolated = Isolated(
+                work,
+                step,
+                self._cuts.epoch_end(step),
+                workers=self._workers,
+                threads=threads,
+                ahead=self._prefetch,
+                max_bytes=self._max_bytes,
+                timeout=self._timeout,
+                on_death=self._on_worker_death,
+            )
+            return isolated, None
+        ordered = Ordered(
+            work.batches if threads else work.parts,
             step,
             self._cuts.epoch_end(step),
             threads=threads,
             ahead=self._prefetch,
             max_bytes=self._max_bytes,
-            size_of=self.output.nbytes,
+            size_of=self.output.nbytes if threads else nbytes,
             timeout=self._timeout,
         )
+        return ordered, None if threads else work.deliver
 
 
 class Run(Iterator[Any]):
@@ -187,13 +221,15 @@ class Run(Iterator[Any]):
         self._loader = loader
         self._at = loader._step
         self._auto = loader._threads is None
-        self._items = loader._begin(self._at, loader._threads or 0)
+        self._items, self._deliver = loader._begin(self._at, loader._threads or 0)
         self._seen, self._spent = 0, 0.0
 
     def __next__(self) -> Any:
         began = time.perf_counter()
         try:
             batch = next(self._items)
+            if self._deliver is not None:
+                batch = self._deliver(batch)
         except BaseException:
             self._items.close()
             raise
@@ -213,7 +249,7 @@ class Run(Iterator[Any]):
         if took > PLAINLY_SLOW or (self._seen > FEW and self._spent > WORTH_A_THREAD * (self._seen - 1)):
             self._auto = False
             self._items.close()
-            self._items = self._loader._begin(self._at, _cores())
+            self._items, self._deliver = self._loader._begin(self._at, _cores())
         elif self._seen == 16 * FEW:  # look again at what is recent: storage may turn slow
             self._seen, self._spent = 1, 0.0
 

@@ -25,7 +25,7 @@ from penstock._errors import WorkerDied
 
 STALL_SECONDS = 30.0  # after which a wait is reported
 CHECK_SECONDS = 1.0  # how often a waiting consumer looks whether the threads live
-RANGE_BYTES = 1 << 20  # tiny batches are computed together up to this many bytes, which a core's cache holds...
+RANGE_BYTES = 2 << 20  # tiny batches are computed together up to this many bytes, which a core's cache holds...
 RANGE_SECONDS = 2e-3  # ...and this much time
 
 
@@ -168,7 +168,8 @@ class Ordered:
             self._ready.clear()
             self._ready_bytes = 0
             self._changed.notify_all()
-        _open.discard(self)
+        if _open is not None:  # at the very end of the interpreter names are gone
+            _open.discard(self)
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.is_alive():
                 thread.join(timeout=0.2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -60,25 +61,45 @@ class Work:
 
     def batches(self, lo: int, hi: int) -> list[Any]:
         """Batches [lo, hi), all of one epoch, as the output gives them."""
-        made: list[Any] = []
-        while lo < hi:
-            block = self._block(lo)
-            made += self._make(block, lo, min(hi, block.hi))
-            lo = block.hi
+        return [batch for lo, hi, block in self._blocks_of(lo, hi) for batch in self._make(block, lo, hi)]
+
+    def parts(self, lo: int, hi: int) -> list[Columns]:
+        """The same batches before the output's work, for whoever calls `deliver` on each when it is wanted."""
+        return [part for lo, hi, block in self._blocks_of(lo, hi) for part in self._read(block, lo, hi, whole=False)]
+
+    def deliver(self, part: Columns) -> Any:
+        """What the output makes of one batch, now: its memory is then still in the processor's cache when it is used."""
+        began = time.perf_counter()
+        made = self.output.batch(self.output.block(part, self.plan.root.ids))
+        self.stats.delivered(time.perf_counter() - began)
         return made
 
+    def _blocks_of(self, lo: int, hi: int) -> Iterator[tuple[int, int, Block]]:
+        while lo < hi:
+            block = self._block(lo)
+            yield lo, min(hi, block.hi), block
+            lo = block.hi
+
     def _make(self, block: Block, lo: int, hi: int) -> list[Any]:
+        parts = self._read(block, lo, hi, whole=True)
+        began = time.perf_counter()
+        made = [self.output.batch(part) for part in parts]
+        self.stats.add(0, 0, 0.0, 0.0, time.perf_counter() - began)
+        return made
+
+    def _read(self, block: Block, lo: int, hi: int, whole: bool) -> list[Columns]:
+        """Columns of each step; with `whole` they are already in their final types, made for all steps at once."""
         clock = time.perf_counter
         t0 = clock()
         edges = block.edges[lo - block.lo : hi - block.lo + 1]
         first, last = edges[0], edges[-1]
         columns, used = self.plan.root.fetch(block.picks.rows(slice(first, last)))
         t1 = clock()
-        parts = self._finish(columns, used, [e - first for e in edges], block.real[lo - block.lo :])
-        t2 = clock()
-        made = [self.output.batch(part) for part in parts]
-        self.stats.add(hi - lo, last - first, t1 - t0, t2 - t1, clock() - t2)
-        return made
+        if first:
+            edges = [e - first for e in edges]
+        parts = self._finish(columns, used, edges, block.real[lo - block.lo :], whole)
+        self.stats.add(hi - lo, last - first, t1 - t0, clock() - t1, 0.0)
+        return parts
 
     def order(self, step: int) -> Picks:
         """The picks of this rank's batch `step`, as planned."""
@@ -133,10 +154,10 @@ class Work:
         picks = self.plan.root.pick(position, cut.epoch).with_slot(slot)
         return Block(lo, hi, picks, [0, *np.cumsum(counts).tolist()], real.tolist())
 
-    def _finish(self, columns: Columns, picks: Picks, edges: list[int], real: list[int]) -> list[Columns]:
+    def _finish(self, columns: Columns, picks: Picks, edges: list[int], real: list[int], whole: bool) -> list[Columns]:
         plan = self.plan
         if not plan.finish and not self.pad:
-            return _split(self.output.block(columns, plan.root.ids), edges)
+            return _split(self.output.block(columns, plan.root.ids) if whole else columns, edges)
         parts = []
         for raw, (a, b), count in zip(_split(columns, edges), pairwise(edges), real, strict=False):
             part = raw
@@ -147,7 +168,7 @@ class Work:
             if plan.whole:
                 mine = rows_of_rank(b - a, plan.definition.rank, plan.definition.world)
                 part = cut(part, *mine)
-            parts.append(self.output.block(part, plan.root.ids))
+            parts.append(self.output.block(part, plan.root.ids) if whole else part)
         return parts
 
 

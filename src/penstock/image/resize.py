@@ -102,9 +102,8 @@ def _soften(
         h, w = float(shape[0]), float(shape[1])
     ky, kx = kernel(h / size[0]), kernel(w / size[1])
     if len(ky) > 1 or len(kx) > 1:
-        edge = cv2.BORDER_REPLICATE | cv2.BORDER_ISOLATED
         plane = image[..., 0] if image.shape[2] == 1 else image
-        soft = cv2.sepFilter2D(plane, -1, kx, ky, dst=_scratch(plane.shape), borderType=edge)
+        soft = cv2.sepFilter2D(plane, -1, kx, ky, dst=_scratch(plane.shape), borderType=cv2.BORDER_REPLICATE)
         image = soft if soft.ndim == 3 else soft[..., None]
     return image, (y, x, h, w)
 

@@ -215,10 +215,10 @@ def _list(root: str, suffixes: tuple[str, ...]) -> list[str]:
                 for entry in entries:
                     if entry.name.startswith("."):
                         continue
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(f"{below}{entry.name}/")
-                    elif entry.name.lower().endswith(suffixes) and entry.is_file():
+                    if entry.name.lower().endswith(suffixes) and entry.is_file():
                         found.append(below + entry.name)
+                    elif entry.is_dir(follow_symlinks=False):
+                        pending.append(f"{below}{entry.name}/")
         except OSError as error:
             raise UsageError(
                 "a folder that can be listed", got=f"{type(error).__name__}: {error.strerror}",

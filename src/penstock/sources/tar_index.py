@@ -2,8 +2,8 @@
 
 Written once, after the first walk, as `<archive>.penstock-index.json` beside the archive or in a folder you name. It
 makes the next opening one small read, gives random access, and lets every later read be checked. It is data like any
-other: its own hash, the archive's size and every offset are checked before it is believed; one that does
-not fit is made anew.
+other: its own hash and every offset are checked before it is believed, and a damaged one is made anew. A sound one
+that does not fit its archive means that the archive changed, which is an error: only you know whether on purpose.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ def index_of(path: str, where: str | None, limits: Limits, options: _files.Optio
     """The index of an archive and whether a side-car holds it. `where`: "beside", a folder, or None for no file."""
     total = _files.size(path, options)
     side = _side_path(path, where)
-    if side is not None and os.path.isfile(side):
-        held = _load(side, total, limits)
-        if held is not None:
-            return held, True
+    held = _load(side, limits) if side is not None and os.path.isfile(side) else None
+    if held is not None and held.total == total:
+        return held, True
     with _files.open_read(path, options) as file:
         head = file.read(6)
         if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd" or head[:6] == b"\xfd7zXZ\0":
@@ -57,6 +56,11 @@ def index_of(path: str, where: str | None, limits: Limits, options: _files.Optio
             )  # fmt: skip
         file.seek(0)
         made = TarIndex(list(walk(file, path, total, limits)), total)
+    if held is not None:
+        raise DataError(
+            f"the archive of {held.total:,} bytes that was indexed", got=f"one of {total:,} bytes", where=path,
+            fix=f"fetch it again; if you rewrote it on purpose, delete {side}",
+        )  # fmt: skip
     return made, side is not None and _save(side, made)
 
 
@@ -89,8 +93,8 @@ def _save(side: str, index: TarIndex) -> bool:
     return True
 
 
-def _load(side: str, total: int, limits: Limits) -> TarIndex | None:
-    """The side-car's index, or None if it is damaged, made for another archive or not one at all."""
+def _load(side: str, limits: Limits) -> TarIndex | None:
+    """The side-car's index, or None if it is damaged or not one at all."""
     if os.path.getsize(side) > limits.manifest_bytes:
         return None
     with open(side, "rb") as file:
@@ -99,9 +103,9 @@ def _load(side: str, total: int, limits: Limits) -> TarIndex | None:
         return None
     try:
         stated: dict[str, Any] = orjson.loads(body)
-        if stated["format"] != _FORMAT or stated["total"] != total:
+        if stated["format"] != _FORMAT or not isinstance(stated["total"], int):
             return None
-        index = TarIndex([], total)
+        index = TarIndex([], stated["total"])
         index.names = [os.fsdecode(name.encode("latin-1")) for name in stated["names"]]
         for column in ("starts", "offsets", "sizes"):
             setattr(index, column, np.array(stated[column], np.int64))

@@ -102,7 +102,7 @@ def failed(node: Node, picks: Picks, i: int, function: Any, verb: str, error: Ex
 
 
 def _name(function: Any) -> str:
-    return str(getattr(function, "__qualname__", type(function).__name__))
+    return str(getattr(function, "__qualname__", type(function).__name__)).rpartition("<locals>.")[2]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,94 @@
+"""`penstock check`: the loaders that `create_dataloaders` makes of two files, held to what they promise."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from penstock.cli import say
+from penstock.cli.arguments import add_json, add_tokenizer, command, number
+
+_SAMPLE = 1 << 18  # characters that the tokenizer itself encodes, to compare with
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    parser = command(
+        commands, "check", "check the training and validation loaders of two files", run,
+        more="One line for each check, ok or FAILED. Exit code 0: all hold; 1: some do not.",
+        examples=["train.jsonl val.jsonl --tokenizer tokenizer/ --batch-size 16 --seq-length 128"],
+    )  # fmt: skip
+    parser.add_argument("train", metavar="TRAIN", help="JSONL or text file to train on")
+    parser.add_argument("val", metavar="VAL", help="JSONL or text file to validate on")
+    add_tokenizer(parser, required=True, what="to use")
+    parser.add_argument("--batch-size", type=number(1), default=16, metavar="B", help="windows a batch (default: 16)")
+    parser.add_argument("--seq-length", type=number(1), default=128, metavar="L", help="tokens a window (default: 128)")
+    parser.add_argument("--batches", type=number(1), default=3, metavar="N", help="batches to look at (default: 3)")
+    parser.add_argument("--field", default="text", metavar="NAME", help="field with the text (default: text)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the shuffle (default: 0)")
+    parser.add_argument(
+        "--num-workers", type=number(0), default=0, metavar="N", help="threads (default: 0, it decides)"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Makes the loaders and asks them everything."""
+    from dataclasses import asdict
+
+    from penstock.cli.checks import Subject, run_checks
+    from penstock.text.micro_dataset import create_dataloaders
+    from penstock.text.tokenizers import as_tokenizer
+
+    tokenizer = as_tokenizer(args.tokenizer)
+
+    def loaders() -> tuple[Any, Any]:
+        return create_dataloaders(
+            args.train, args.val, tokenizer, args.batch_size, args.seq_length, args.num_workers, field=args.field,
+            seed=args.seed,
+        )  # fmt: skip
+
+    pair = loaders()
+    results = []
+    for side, (name, path) in enumerate((("train", args.train), ("val", args.val))):
+        subject = Subject(
+            name, pair[side], _maker(pair[side], args, shuffled=side == 0), _stream(path, args.field, tokenizer),
+            tokenizer.vocab_size, args.batch_size, args.seq_length, args.batches, shuffled=side == 0,
+        )  # fmt: skip
+        for result in run_checks(subject):
+            results.append(result)
+            if not args.json:
+                say.out(f"{'ok    ' if result.ok else 'FAILED'}  {name:<5}  {result.check:<10}  {result.seen}")
+    failed = sum(not result.ok for result in results)
+    if args.json:
+        say.as_json({"ok": not failed, "failed": failed, "checks": [asdict(result) for result in results]})
+    else:
+        say.out(f"{len(results)} checks, " + (f"{failed} FAILED" if failed else "all hold"))
+    return 1 if failed else 0
+
+
+def _maker(made: Any, args: argparse.Namespace, *, shuffled: bool) -> Any:
+    """Makes the same loader anew, without tokenising the file again."""
+    from penstock.outputs.torch_data import core_dataloader
+
+    return lambda: core_dataloader(
+        made.dataset, batch_size=args.batch_size, shuffle=shuffled, drop_last=shuffled, seed=args.seed,
+        num_workers=args.num_workers,
+    )  # fmt: skip
+
+
+def _stream(path: str, field: str, tokenizer: Any) -> Any:
+    """The first tokens of a file by the tokenizer's own `encode`, record by record: nothing shared with the loaders."""
+    import numpy as np
+
+    from penstock.cli.inputs import kind_of_texts, open_texts
+
+    kind = "jsonl" if kind_of_texts([path]) == "jsonl" else "text"
+    parts, characters = [], 0
+    for chunk in open_texts([path], kind, field).iterate():
+        for text in chunk.texts:
+            parts.append(np.asarray(tokenizer.encode(text), np.int64))
+            characters += len(text)
+            if characters >= _SAMPLE:
+                return np.concatenate(parts)
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

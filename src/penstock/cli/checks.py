@@ -1,0 +1,194 @@
+"""The checks of `penstock check`, each a question to a pair of real loaders; none trusts what another found.
+
+Costs a few batches of each loader, and one tokenisation of the beginning of each file by the tokenizer itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from penstock._errors import PenstockError
+
+_ORDER_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class Result:
+    """One check: what was asked, whether it holds, and what was seen."""
+
+    loader: str
+    check: str
+    ok: bool
+    seen: str
+
+
+@dataclass
+class Subject:
+    """A loader under test and what it should be like. `stream` are the file's first tokens, encoded separately."""
+
+    name: str
+    loader: Any
+    again: Callable[[], Any]
+    stream: Any
+    vocab_size: int
+    batch_size: int
+    seq_length: int
+    batches: int
+    shuffled: bool
+
+    @property
+    def windows(self) -> int:
+        return len(self.loader.dataset)
+
+    @property
+    def expected_batches(self) -> int:
+        whole, left = divmod(self.windows, self.batch_size)
+        return whole if self.shuffled else whole + bool(left)
+
+
+def run_checks(subject: Subject) -> Iterator[Result]:
+    """All checks of one loader. A check that fails in an unforeseen way has failed; the others still run."""
+    first = list(islice(iter(subject.again()), subject.batches))
+    checks: list[tuple[str, Callable[[], str | None]]] = [
+        ("batches", lambda: _count(subject)),
+        ("shapes", lambda: _shapes(subject, first)),
+        ("labels", lambda: _labels(first)),
+        ("tokens", lambda: _tokens(subject)),
+        ("dtype", lambda: _dtype(subject, first)),
+        ("contiguous", lambda: _contiguous(first)),
+        ("order", lambda: _order(subject)),
+        ("resume", lambda: _resume(subject)),
+    ]
+    said = {
+        "batches": f"{subject.expected_batches:,} of {subject.windows:,} windows",
+        "shapes": f"input_ids and labels are [{subject.batch_size}, {subject.seq_length}]",
+        "labels": "each label is the token after its input",
+        "tokens": "windows hold the tokens of the file, one token apart",
+        "dtype": f"int64, ids from 0 to {subject.vocab_size - 1:,}",
+        "contiguous": ".view(-1) works",
+        "order": "shuffled, another order each epoch" if subject.shuffled else "in the order of the file, every epoch",
+        "resume": "a fresh loader goes on with the very same batches",
+    }
+    for name, check in checks:
+        try:
+            wrong = check()
+        except (PenstockError, RuntimeError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            wrong = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        yield Result(subject.name, name, wrong is None, said[name] if wrong is None else wrong)
+
+
+def _count(subject: Subject) -> str | None:
+    """The length, and that iteration really ends there: the last two batches are taken."""
+    expected = subject.expected_batches
+    if len(subject.loader) != expected:
+        return f"expected {expected:,} batches, len() says {len(subject.loader):,}"
+    loader = subject.again()
+    state = loader.state_dict()
+    back = min(2, expected)
+    loader.load_state_dict(state | {"step": expected - back, "n": (expected - back) * subject.batch_size})
+    tail = [int(batch["input_ids"].shape[0]) for batch in loader]
+    last = subject.windows - (expected - 1) * subject.batch_size
+    wanted = [subject.batch_size] * (back - 1) + [min(last, subject.batch_size)]
+    return None if tail == wanted else f"expected the epoch to end with batches of {wanted} rows, got {tail}"
+
+
+def _shapes(subject: Subject, first: list[Any]) -> str | None:
+    if len(first) != min(subject.batches, subject.expected_batches):
+        return f"expected {min(subject.batches, subject.expected_batches)} batches, got {len(first)}"
+    for at, batch in enumerate(first):
+        rows = min(subject.batch_size, subject.windows - at * subject.batch_size)
+        for name in ("input_ids", "labels"):
+            shape = tuple(batch[name].shape)
+            if shape != (rows, subject.seq_length):
+                return f"batch {at}: expected {name} of {[rows, subject.seq_length]}, got {list(shape)}"
+    return None
+
+
+def _labels(first: list[Any]) -> str | None:
+    for at, batch in enumerate(first):
+        given, wanted = batch["input_ids"].numpy(), batch["labels"].numpy()
+        if not np.array_equal(given[:, 1:], wanted[:, :-1]):
+            return f"batch {at}: labels are not the inputs one token on"
+    return None
+
+
+def _tokens(subject: Subject) -> str | None:
+    """Window i against the tokenizer's own ids: through the dataset, and labels to their last column."""
+    stream, length = subject.stream, subject.seq_length
+    known = min(subject.windows, len(stream) - length)
+    if known < 1:
+        return "the file is shorter than one window"
+    for i in sorted({0, 1 % known, known // 2, known - 1}):
+        sample = subject.loader.dataset[i]
+        if not np.array_equal(sample["input_ids"].numpy(), stream[i : i + length]):
+            return f"window {i} does not begin at token {i}"
+        if not np.array_equal(sample["labels"].numpy(), stream[i + 1 : i + length + 1]):
+            return f"the labels of window {i} are not tokens {i + 1} to {i + length}"
+    return None
+
+
+def _dtype(subject: Subject, first: list[Any]) -> str | None:
+    for at, batch in enumerate(first):
+        for name in ("input_ids", "labels"):
+            kind = str(batch[name].dtype)
+            if kind != "torch.int64":
+                return f"batch {at}: expected torch.int64 {name}, got {kind}"
+            low, high = int(batch[name].min()), int(batch[name].max())
+            if low < 0 or high >= subject.vocab_size:
+                return f"batch {at}: expected ids below {subject.vocab_size}, got {low} to {high}"
+    return None
+
+
+def _contiguous(first: list[Any]) -> str | None:
+    for at, batch in enumerate(first):
+        for name in ("input_ids", "labels"):
+            if not batch[name].is_contiguous():
+                return f"batch {at}: {name} is not contiguous"
+            batch[name].view(-1)
+    return None
+
+
+def _order(subject: Subject) -> str | None:
+    """Training: no window twice, neither epoch in file order, and the two differ. Validation: 0, 1, 2... both times."""
+    epochs = []
+    for epoch in (0, 1):
+        sampler = subject.again().batch_sampler
+        sampler.set_epoch(epoch)
+        most = max(1, _ORDER_ROWS // subject.batch_size)
+        epochs.append(np.concatenate([np.asarray(rows) for rows in islice(sampler, most)]))
+    in_order = [bool(np.array_equal(rows, np.arange(len(rows)))) for rows in epochs]
+    if not subject.shuffled:
+        return None if all(in_order) else "validation windows are not in the order of the file"
+    for epoch, rows in enumerate(epochs):
+        if len(np.unique(rows)) != len(rows) or rows.min() < 0 or rows.max() >= subject.windows:
+            return f"a window comes twice in epoch {epoch}"
+    if subject.windows < 8:  # so few that any order may come up by chance
+        return None
+    if any(in_order):
+        return "training windows are in the order of the file"
+    return "both epochs have the same order" if np.array_equal(epochs[0], epochs[1]) else None
+
+
+def _resume(subject: Subject) -> str | None:
+    loader = subject.again()
+    taken = iter(loader)
+    next(taken)
+    saved = json.dumps(loader.state_dict())
+    if len(saved) > 1024:
+        return f"expected a state of at most 1024 bytes, got {len(saved)}"
+    rest = list(islice(taken, subject.batches))
+    fresh = subject.again()
+    fresh.load_state_dict(json.loads(saved))
+    again = list(islice(iter(fresh), subject.batches))
+    if len(rest) != len(again):
+        return f"expected {len(rest)} batches after the restore, got {len(again)}"
+    for at, (one, two) in enumerate(zip(rest, again, strict=True)):
+        if not np.array_equal(one["input_ids"].numpy(), two["input_ids"].numpy()):
+            return f"batch {at + 1} after the restore is another one"
+    return None

@@ -1,0 +1,77 @@
+"""`penstock explain`: which documents and tokens made one row of one step, past or future."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from penstock.cli import say
+from penstock.cli.arguments import add_json, add_tokenizer, add_windows, command, number
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    parser = command(
+        commands, "explain", "say which documents and tokens made a row of a step", run,
+        examples=["corpus --length 1024 --batch 32 --step 48210 --row 3 --tokenizer tokenizer.json"],
+    )  # fmt: skip
+    add_windows(parser)
+    parser.add_argument("--step", type=number(0), required=True, metavar="N", help="step, counted over all epochs")
+    parser.add_argument("--row", type=number(0), default=0, metavar="R", help="row of this rank's batch (default: 0)")
+    parser.add_argument("--rank", type=number(0), default=0, metavar="K", help="data-parallel rank (default: 0)")
+    add_tokenizer(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Finds the row and shows it."""
+    from penstock._errors import UsageError
+    from penstock.cli.inputs import decoded, decoder, open_tokens
+    from penstock.report.training_run import pipeline
+
+    source = open_tokens(args.store, args.dtype, args.split_id)
+    loader = pipeline(
+        source, args.length, args.stride, args.batch, seed=args.seed, shuffle=not args.no_shuffle, rank=args.rank,
+        world=args.world,
+    ).to_numpy(threads=0)  # fmt: skip
+    if args.row >= args.batch // args.world:
+        raise UsageError(
+            f"a row below {args.batch // args.world}, the rows of a batch on one rank",
+            got=f"--row {args.row}",
+            fix="rows count from 0",
+        )
+    why = loader.why(args.step, args.row)
+    batch = loader.batch_at(args.step)
+    tokenizer = decoder(source, args.tokenizer)
+    facts = why | {name: batch[name][args.row].tolist() for name in ("input_ids", "labels")}
+    facts["text"] = decoded(tokenizer, facts["input_ids"])
+    if args.json:
+        say.as_json({"store": args.store} | facts)
+    else:
+        _show(facts)
+    return 0
+
+
+def _show(facts: dict[str, Any]) -> None:
+    origin = facts["from"]
+    span = origin["tokens"]
+    say.table(
+        [
+            ("step", f"{facts['step']:,}, row {facts['row']:,} (epoch {facts['epoch']:,})"),
+            (
+                "window",
+                f"{origin['window']:,}: tokens {span[0]:,} to {span[1] - 1:,} of the stream, and the label after",
+            ),
+            ("seed", facts["seed"]),
+            ("documents", f"{origin['documents_in_window']:,} in this window"),
+        ]
+    )
+    for one in origin["documents"]:
+        known = {k: v for k, v in one.items() if k not in ("document", "from")}
+        say.out(f"  document {one['document']:,} from its token {one['from']:,}")
+        say.out("    " + ", ".join(f"{k} {say.figure(v)}" for k, v in known.items()))
+    say.table([("input_ids", say.ids(facts["input_ids"])), ("labels", say.ids(facts["labels"]))])
+    if facts["text"] is not None:
+        say.out("text")
+        for line in facts["text"].split("\n"):
+            say.out(f"  | {line}")

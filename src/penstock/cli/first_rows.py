@@ -1,0 +1,119 @@
+"""The first records of anything, as plain JSON, without reading the rest of it.
+
+Lines are read in one pass from the front, so a file of any size costs a few megabytes; documents of a store are looked
+up in its table.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from penstock._errors import PenstockError, RecordError
+from penstock._limits import LIMITS
+from penstock.cli.inputs import decoded
+from penstock.columns import row
+from penstock.sources import json_fields, jsonl
+from penstock.sources.cutting import Piece
+from penstock.sources.lines import LineFiles, place
+from penstock.sources.parquet import ParquetFiles
+from penstock.sources.text import TextFiles
+
+TEXT_BYTES = 16 << 20  # of text that is tokenised to show windows
+
+
+def records(path: str, kind: str, by: str, rows: int) -> list[dict[str, Any]]:
+    """`{"where", "record"}` or `{"where", "error"}` of the first records of text files."""
+    if kind == "jsonl":
+        return _json_lines(path, rows)
+    if kind == "parquet":
+        source = ParquetFiles([path])
+        columns = source.read(np.arange(min(rows, len(source))))
+        found = (row(columns, i) for i in range(min(rows, len(source))))
+        return [{"where": _where(source.locate(i)), "record": one} for i, one in enumerate(found)]
+    return _texts(path, by, rows)
+
+
+def _where(facts: dict[str, Any]) -> str:
+    return f"{facts['file']}, row {facts['row']}"
+
+
+def _texts(path: str, by: str, rows: int) -> list[dict[str, Any]]:
+    source = TextFiles([path], mode=by)
+    found: list[dict[str, Any]] = []
+    for chunk in source.iterate():
+        good = zip(chunk.positions, chunk.texts, strict=True)
+        bad = zip(chunk.error_positions, chunk.errors, strict=True)
+        here = [(at, {"record": {"text": text}}) for at, text in good] + [(at, {"error": str(e)}) for at, e in bad]
+        for (file, line, _), entry in sorted(here, key=lambda pair: pair[0]):
+            found.append({"where": f"{source.paths[file]}, line {line}"} | entry)
+        if len(found) >= rows:
+            break
+    return found[:rows]
+
+
+def _json_lines(path: str, rows: int) -> list[dict[str, Any]]:
+    files = LineFiles([path], limits=LIMITS, suffixes=jsonl.SUFFIXES)
+    found: list[dict[str, Any]] = []
+
+    def parse(piece: Piece, name: str) -> tuple[list[str], list[tuple[int, RecordError]]]:
+        for i, (start, stop) in enumerate(zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)):
+            where = place(name, int(piece.lines[i]), piece.offset + start)
+            try:
+                found.append({"where": where, "record": json_fields.load(piece.data[start:stop], where)})
+            except RecordError as error:
+                found.append({"where": where, "error": str(error)})
+        return [""] * len(piece.starts), []
+
+    for _ in files.chunks(parse, size=1 << 16):
+        if len(found) >= rows:
+            break
+    return found[:rows]
+
+
+def documents(source: Any, tokenizer: Any, rows: int, most_ids: int = 512) -> list[dict[str, Any]]:
+    """The first documents of a token source; at most `most_ids` ids of each, decoded when there is a tokenizer."""
+    found = []
+    for number in range(min(rows, len(source))):
+        start = int(source.starts(np.array([number]))[0])
+        length = int(source.lengths(np.array([number]))[0])
+        ids = source.gather(np.array([start]), min(length, most_ids))[0].tolist() if length else []
+        one = {"where": _place(source, number), "tokens": length, "ids": ids}
+        found.append(one | {"text": decoded(tokenizer, ids)})
+    return found
+
+
+def _place(source: Any, number: int) -> str:
+    try:
+        facts = source.locate(number)
+    except PenstockError as error:
+        return f"document {number}: {error.expected}"
+    file = facts.get("file", facts.get("shard", ""))
+    return f"document {number}" + (f", {file}" if file else "") + (f", line {facts['line']}" if "line" in facts else "")
+
+
+def stream_of(source: Any, tokenizer: Any) -> tuple[Any, bool]:
+    """The tokens of the first `TEXT_BYTES` of some texts, one after another, and whether that was all of them."""
+    from penstock._errors import DataError
+    from penstock.sources.tokens import TokenArray
+    from penstock.text.tokenizers.bulk import BulkEncoder
+
+    encoder = BulkEncoder(tokenizer)
+    parts, lengths, read, whole = [], [], 0, True
+    for chunk in source.iterate():
+        if chunk.errors:
+            raise chunk.errors[0]
+        found = encoder.encode(chunk.texts)
+        parts.append(found.values)
+        lengths.append(found.lengths)
+        read += chunk.file_bytes
+        if read >= TEXT_BYTES:
+            whole = next(islice(source.iterate(chunk.cursor), 1), None) is None
+            break
+    encoder.close()
+    if not parts:
+        raise DataError("at least one text", got="none", where=str(source.describe()))
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+    return TokenArray(np.concatenate(parts), offsets, encoder.tokenizer.vocab_size), whole

@@ -1,0 +1,78 @@
+"""`penstock info`: plain facts about a store, a token file or text files; tokens are not read."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from penstock.cli import say
+from penstock.cli.arguments import add_json, add_tokens, command
+
+_SHOWN_SHARDS = 8
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    parser = command(
+        commands, "info", "say what a store, token file or text file is", run,
+        examples=["corpus", "megatron/web_document", "train.bin --split-id 50256", "data/a.jsonl --json"],
+    )  # fmt: skip
+    parser.add_argument("path", metavar="PATH", help="token store, Megatron prefix, .bin, .npy, or text files")
+    add_tokens(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Shows the facts."""
+    from penstock.cli.inputs import TOKEN_KINDS, kind_of, open_tokens
+
+    kind = kind_of(args.path)
+    if kind == "store":
+        from penstock.store.verify import info
+
+        facts = info(args.path)
+    elif kind in TOKEN_KINDS:
+        facts = open_tokens(args.path, args.dtype, args.split_id).describe()
+    else:
+        facts = _texts(args.path, kind)
+    facts = {"path": args.path} | facts
+    if args.json:
+        say.as_json(facts)
+    else:
+        _show(facts)
+    return 1 if "damage" in facts else 0
+
+
+def _texts(path: str, kind: str) -> dict[str, Any]:
+    from penstock.cli.inputs import open_texts
+    from penstock.sources.parquet import ParquetFiles
+
+    source = ParquetFiles([path]) if kind == "parquet" else open_texts([path], kind)
+    records = len(source)  # for lines this is one scan, and `describe` knows more after it
+    return {**source.describe(), "records": records}
+
+
+def _show(facts: dict[str, Any]) -> None:
+    shards = facts.pop("shards", [])
+    rows: list[tuple[str, Any]] = []
+    for name, value in facts.items():
+        if name == "bytes":
+            rows.append((name, f"{value:,} ({say.size(value)})"))
+        elif name == "metadata":
+            rows += [(f"metadata.{k}", _short(v)) for k, v in value.items()]
+        elif isinstance(value, dict):
+            rows += [(f"{name}.{k}", v) for k, v in value.items()]
+        else:
+            rows.append((name, value))
+    say.table(rows)
+    for shard in shards[:_SHOWN_SHARDS]:
+        facts_of = f"{shard['documents']:,} documents, {shard['tokens']:,} tokens, {say.size(shard['bytes'])}"
+        say.out(f"  {shard['name']}: {facts_of}")
+    if len(shards) > _SHOWN_SHARDS:
+        say.out(f"  and {len(shards) - _SHOWN_SHARDS:,} more shards")
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, list) and len(value) > 4:
+        return [*value[:4], f"and {len(value) - 4:,} more"]
+    return value

@@ -1,0 +1,82 @@
+"""`penstock`: the tree of commands, and what ends each of them.
+
+Exit codes: 0 done, 1 an error or damage found, 2 wrong usage, 130 Ctrl-C, 141 the reader of our output went away.
+Importing this file imports no NumPy and no framework: `penstock --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from penstock._errors import PenstockError
+from penstock._version import __version__
+from penstock.cli import bench, check, explain, info, peek, plan, prepare, report, say, verify
+
+_ABOUT = "From raw text to training batches: prepare tokens, look at them, plan and check a run."
+_EXAMPLES = """\
+examples:
+  penstock peek book.txt --max-length 256 --stride 128 --batch-size 4
+  penstock prepare 'data/*.jsonl.gz' --tokenizer tokenizer.json --out corpus
+  penstock plan corpus --length 1024 --batch 32
+  penstock report corpus --out report.html
+
+`penstock COMMAND --help` says more about a command. Data goes to stdout, progress and notes to stderr.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole tree."""
+    top = argparse.ArgumentParser(
+        prog="penstock", description=_ABOUT, epilog=_EXAMPLES, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    top.add_argument("--version", action="version", version=f"penstock {__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    for module in (prepare, verify, info, peek, check, plan, explain, bench, report):
+        module.add(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command and gives its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a letter gets its escape
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        args = parser().parse_args(argv)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            warnings.showwarning = _as_note
+            code: int = args.run(args)
+            sys.stdout.flush()  # here, where a reader that went away is still our business
+            return code
+    except PenstockError as error:
+        say.error(error)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's own flush at exit is quiet too
+        return 141
+    except OSError as error:
+        say.note(f"{type(error).__name__}: {error}")
+        return 1
+    except KeyboardInterrupt:
+        if hint := getattr(args, "interrupted", ""):
+            say.note(hint)
+        return 130
+
+
+def _as_note(message: Warning | str, *_: Any, **__: Any) -> None:
+    say.note(str(message))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""`penstock peek`: the first records of anything; or, with window options, what a model would be given."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from penstock.cli import say
+from penstock.cli.arguments import add_json, add_tokenizer, add_tokens, command, number
+
+MAX_LENGTH, STRIDE, BATCH_SIZE = 256, 128, 4
+_TEXT = 240
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    parser = command(
+        commands, "peek", "look at the first records, documents or training windows", run,
+        more="With --max-length, --stride or --batch-size it shows windows: input, target and their text.",
+        examples=[
+            "data.jsonl",
+            "corpus --tokenizer tokenizer.json --rows 3",
+            "book.txt --tokenizer bytes --max-length 4 --stride 2 --batch-size 2",
+        ],
+    )  # fmt: skip
+    parser.add_argument("path", metavar="PATH", help="text, JSONL or Parquet files, token store, or token files")
+    parser.add_argument("--rows", "-n", type=number(1), default=5, metavar="N", help="how many to show (default: 5)")
+    add_tokenizer(parser, what="to encode and decode with")
+    parser.add_argument("--max-length", type=number(1), metavar="L", help=f"tokens in a window (default: {MAX_LENGTH})")
+    parser.add_argument("--stride", type=number(1), metavar="S", help=f"tokens between windows (default: {STRIDE})")
+    parser.add_argument("--batch-size", type=number(1), metavar="B", help=f"windows in a batch (default: {BATCH_SIZE})")
+    parser.add_argument("--field", default="text", metavar="NAME", help="field or column with the text (default: text)")
+    by = ("file", "line", "paragraph")
+    parser.add_argument("--by", choices=by, default="file", help="what a record of a text file is (default: file)")
+    add_tokens(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Shows records, documents or windows."""
+    from penstock.cli import first_rows
+    from penstock.cli.inputs import TOKEN_KINDS, decoder, kind_of, open_texts, open_tokens
+
+    kind = kind_of(args.path)
+    windows = any(v is not None for v in (args.max_length, args.stride, args.batch_size))
+    if kind in TOKEN_KINDS:
+        source = open_tokens(args.path, args.dtype, args.split_id)
+        tokenizer = decoder(source, args.tokenizer)
+        if windows:
+            return _windows(args, source, tokenizer, whole=True)
+        return _documents(args, source, first_rows.documents(source, tokenizer, args.rows))
+    if windows:
+        from penstock.text.tokenizers import as_tokenizer
+
+        if args.tokenizer is None:
+            say.note('no --tokenizer: taking "bytes"')
+        tokenizer = as_tokenizer(args.tokenizer or "bytes")
+        stream, whole = first_rows.stream_of(open_texts([args.path], kind, args.field, args.by), tokenizer)
+        return _windows(args, stream, tokenizer, whole)
+    return _records(args, kind, first_rows.records(args.path, kind, args.by, args.rows))
+
+
+def _records(args: argparse.Namespace, kind: str, found: list[dict[str, Any]]) -> int:
+    if args.tokenizer is not None:
+        from penstock.text.tokenizers import as_tokenizer
+
+        tokenizer = as_tokenizer(args.tokenizer)
+        for one in found:
+            text = one.get("record", {}).get(args.field)
+            if isinstance(text, str):
+                one["ids"] = tokenizer.encode(text).tolist()
+    if args.json:
+        say.as_json({"path": args.path, "kind": kind, "records": found})
+        return 0
+    for at, one in enumerate(found):
+        say.out(f"record {at}  ({one['where']})")
+        if "error" in one:
+            for line in one["error"].splitlines():
+                say.out(f"  !! {line}")
+        else:
+            say.table([(name, _value(value)) for name, value in one["record"].items()], indent="  ")
+        if "ids" in one:
+            say.table([("tokens", f"{len(one['ids']):,}"), ("ids", say.ids(one["ids"]))], indent="  ")
+    return 0
+
+
+def _value(value: Any) -> str:
+    from penstock.report.visible import excerpt
+
+    if isinstance(value, str):
+        return f'"{excerpt(value, _TEXT)}"'
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return excerpt(str(value), _TEXT)
+
+
+def _documents(args: argparse.Namespace, source: Any, found: list[dict[str, Any]]) -> int:
+    if args.json:
+        say.as_json({"path": args.path, "documents": len(source), "tokens": source.n_tokens, "rows": found})
+        return 0
+    say.out(f"{len(source):,} documents, {source.n_tokens:,} tokens")
+    for one in found:
+        say.out(f"{one['where']}  ({one['tokens']:,} tokens)")
+        rows = [("ids", say.ids(one["ids"]))]
+        say.table([*rows, ("text", _value(one["text"]))] if one["text"] is not None else rows, indent="  ")
+    if any(one["text"] is None for one in found) and sys.stdout.isatty():
+        say.note("--tokenizer T shows the text too")
+    return 0
+
+
+def _windows(args: argparse.Namespace, source: Any, tokenizer: Any, whole: bool) -> int:
+    import numpy as np
+
+    from penstock.cli.inputs import decoded
+    from penstock.pipeline import Pipeline
+
+    length, stride = args.max_length or MAX_LENGTH, args.stride or STRIDE
+    size = args.batch_size or BATCH_SIZE
+    rows = Pipeline(source).windows(length, stride).rows()
+    columns = rows.read(np.arange(min(args.rows, len(rows))))
+    found = []
+    for i, (given, wanted) in enumerate(zip(columns["input_ids"], columns["labels"], strict=True)):
+        sides: dict[str, Any] = {"window": i, "start": i * stride, "input": given.tolist(), "target": wanted.tolist()}
+        texts = {"input_text": decoded(tokenizer, given), "target_text": decoded(tokenizer, wanted)}
+        found.append(sides | texts)
+    facts = {
+        "tokens": source.n_tokens, "max_length": length, "stride": stride, "overlap": max(0, length - stride),
+        "windows": len(rows), "batch_size": size, "batches": len(rows) // size, "left_over": len(rows) % size,
+        "batch_shape": [size, length], "whole_file": whole,
+    }  # fmt: skip
+    if args.json:
+        say.as_json({"path": args.path} | facts | {"rows": found})
+        return 0
+    _show_windows(facts, found)
+    return 0
+
+
+def _show_windows(facts: dict[str, Any], found: list[dict[str, Any]]) -> None:
+    length, stride, size = facts["max_length"], facts["stride"], facts["batch_size"]
+    part = "" if facts["whole_file"] else " (of the beginning of the file: the rest was not read)"
+    say.out(f"{facts['tokens']:,} tokens give {facts['windows']:,} windows of {length:,}, {stride:,} apart{part}")
+    say.out(
+        f"{facts['batches']:,} batches of {size:,}: inputs [{size}, {length}] -> targets [{size}, {length}], "
+        f"{facts['left_over']:,} windows left over"
+    )
+    for one in found:
+        say.out(f"window {one['window']}  (tokens {one['start']:,} to {one['start'] + length:,})")
+        for name in ("input", "target"):
+            text = one[f"{name}_text"]
+            say.out(f"  {name:<6}  {say.ids(one[name])}" + ("" if text is None else f"  {_value(text)}"))

@@ -1,0 +1,137 @@
+"""`penstock prepare`: text files to a verified token store. Run again after an interruption, it goes on."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from penstock.cli import say
+from penstock.cli.arguments import add_json, add_tokenizer, budget, command, number
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    parser = command(
+        commands, "prepare", "tokenise text files into a token store, once", run,
+        more="The same command run again after any interruption, even kill -9, goes on and gives the same bytes.",
+        examples=[
+            "book.txt --tokenizer bytes --out corpus",
+            "'data/*.jsonl.gz' --tokenizer tokenizer.json --out corpus",
+            "data/ --format parquet --field content --tokenizer gpt2/ --out corpus --on-error skip --budget 0.01",
+        ],
+    )  # fmt: skip
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="files, folders, globs or URLs")
+    add_tokenizer(parser, required=True, what="to use")
+    parser.add_argument("--out", "-o", required=True, metavar="DIR", help="folder of the store")
+    formats = ("auto", "text", "jsonl", "parquet")
+    parser.add_argument("--format", choices=formats, default="auto", help="of the files (default: by their names)")
+    parser.add_argument("--field", default="text", metavar="NAME", help="field or column with the text (default: text)")
+    by = ("file", "line", "paragraph")
+    parser.add_argument("--by", choices=by, default="file", help="what a document of a text file is (default: file)")
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--eos", dest="eos", action="store_true", default=True, help="end documents with the end token")
+    end.add_argument("--no-eos", dest="eos", action="store_false", help="add nothing")
+    end.add_argument("--eos-id", dest="eos_id", type=number(0), metavar="N", help="end documents with this id")
+    parser.add_argument(
+        "--on-error", choices=("raise", "skip"), default="raise", help="at a bad record (default: raise)"
+    )
+    parser.add_argument(
+        "--budget", type=budget, metavar="N", help="most records to skip: a count, or a share like 0.01"
+    )
+    parser.add_argument("--engine", choices=("auto", "reference"), default="auto", help="who encodes (default: auto)")
+    parser.add_argument("--threads", type=number(1), metavar="N", help="threads (default: as many as cores)")
+    parser.add_argument("--shard-tokens", type=number(1), metavar="N", help="tokens in a shard file, at least")
+    parser.add_argument("--restart", action="store_true", help="begin anew, replacing what is in DIR")
+    parser.add_argument(
+        "--no-verify", dest="verify", action="store_false", help="do not read the store again at the end"
+    )
+    parser.add_argument("--progress", action="store_true", help="show the bar even when stderr is not a terminal")
+    parser.add_argument("--quiet", "-q", action="store_true", help="no bar and no notes")
+    add_json(parser)
+    parser.set_defaults(interrupted="interrupted; run the same command again to go on")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prepares, verifies, sums up."""
+    from penstock.cli.inputs import open_texts
+    from penstock.prepare.run import prepare
+
+    show = False if args.quiet else True if args.progress else None
+    if args.quiet:
+        args.interrupted = ""
+    out = Path(args.out)
+    source = open_texts(args.paths, args.format, args.field, args.by)
+    facts = source.describe()
+    if not args.quiet:
+        _announce(facts, out, args.restart)
+    extra = {} if args.shard_tokens is None else {"shard_tokens": args.shard_tokens}
+    made = prepare(
+        source, args.tokenizer, out, eos=args.eos if args.eos_id is None else args.eos_id, engine=args.engine,
+        on_error=args.on_error, budget=args.budget, threads=args.threads, show_progress=show, restart=args.restart,
+        **extra,
+    )  # fmt: skip
+    result = made.to_json() | {"source_bytes": int(facts.get("bytes") or 0), "verified": False}
+    if made.skipped:
+        from penstock.report.skipped import read_skipped
+
+        kept = read_skipped(out)
+        result |= {"skipped_list": str(out / "skipped.jsonl"), "reasons": kept.reasons if kept else made.reasons}
+    if args.verify:
+        _verify(out, show)
+        result["verified"] = True
+    if args.json:
+        say.as_json(result)
+    else:
+        _summary(result)
+    return 0
+
+
+def _announce(facts: dict[str, Any], out: Path, restart: bool) -> None:
+    journal = out / "journal.jsonl"
+    say.note(f"{facts['files']:,} files of {facts['kind']}, {say.size(facts.get('bytes') or 0)}")
+    if journal.exists() and not restart:
+        done = journal.read_bytes().count(b"\n")
+        say.note(f"going on with what an earlier run began in {out}: {done:,} shards are done")
+
+
+def _verify(out: Path, show: bool | None) -> None:
+    from penstock._progress import progress
+    from penstock.store.verify import verify
+
+    bar = None
+
+    def step(done: int, total: int) -> None:
+        nonlocal bar
+        bar = bar or progress(total, "B", "verifying", show)
+        bar.update(done - bar.done)
+
+    try:
+        report = verify(out, step)
+    finally:
+        if bar is not None:
+            bar.close()
+    report.raise_first()
+
+
+def _summary(result: dict[str, Any]) -> None:
+    tokens, source = result["tokens"], result["source_bytes"]
+    rows: list[tuple[str, Any]] = [
+        ("store", result["path"]),
+        ("id", result["id"]),
+        ("documents", result["documents"]),
+        ("tokens", tokens),
+        ("file bytes per token", round(source / tokens, 3) if tokens else None),
+        ("size", f"{say.size(result['bytes'])} in {result['shards']:,} shards"),
+    ]
+    if result["already"]:
+        rows.append(("work", "none: this very store was already there"))
+    else:
+        rate = result["text_bytes"] / 1e6 / max(result["seconds"], 1e-9)
+        went = ", going on after an interruption" if result["resumed"] else ""
+        rows += [("engine", result["engine"]), ("work", f"{result['seconds']:.2f} s, {rate:.1f} MB/s{went}")]
+    rows.append(("verified", "every byte" if result["verified"] else "no, as asked"))
+    if result["skipped"]:
+        rows.append(("skipped", f"{result['skipped']:,} records, listed in {result['skipped_list']}"))
+        rows += [(f"  {count:,}", f"expected {reason}") for reason, count in result["reasons"].items()]
+    say.table(rows)

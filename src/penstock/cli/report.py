@@ -1,0 +1,58 @@
+"""`penstock report`: a dataset on one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from penstock.cli import say
+from penstock.cli.arguments import add_json, add_tokenizer, add_tokens, command, number
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    parser = command(
+        commands, "report", "write one HTML page about a store or file: facts, lengths, samples, plan", run,
+        more="The page is one file: no script, no font, no request to anywhere.",
+        examples=["corpus --out report.html --tokenizer tokenizer.json", "data.jsonl --out report.html"],
+    )  # fmt: skip
+    parser.add_argument("path", metavar="STORE|FILE", help="token store, token files, or text, JSONL or Parquet files")
+    parser.add_argument("--out", "-o", required=True, metavar="HTML", help="file to write")
+    add_tokenizer(parser)
+    parser.add_argument("--samples", type=number(0), default=8, metavar="N", help="documents to show (default: 8)")
+    parser.add_argument(
+        "--length", type=number(1), default=1024, metavar="L", help="window of the plan (default: 1024)"
+    )
+    parser.add_argument("--batch", type=number(1), default=32, metavar="B", help="batch of the plan (default: 32)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="chooses the samples (default: 0)")
+    parser.add_argument("--field", default="text", metavar="NAME", help="field or column with the text (default: text)")
+    by = ("file", "line", "paragraph")
+    parser.add_argument("--by", choices=by, default="file", help="what a record of a text file is (default: file)")
+    add_tokens(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Collects, writes, says where."""
+    from penstock._files import atomic_write
+    from penstock.cli.inputs import TOKEN_KINDS, decoder, kind_of, open_texts, open_tokens
+    from penstock.report import collect
+    from penstock.report.page import page
+
+    kind = kind_of(args.path)
+    if kind in TOKEN_KINDS:
+        source = open_tokens(args.path, args.dtype, args.split_id)
+        facts = collect.of_tokens(
+            args.path, source, decoder(source, args.tokenizer), samples=args.samples, seed=args.seed,
+            length=args.length, batch=args.batch,
+        )  # fmt: skip
+    else:
+        source = open_texts([args.path], kind, args.field, args.by)
+        facts = collect.of_texts(args.path, source, samples=args.samples, seed=args.seed)
+    data = page(facts).encode("utf-8", "backslashreplace")
+    atomic_write(args.out, data)
+    if args.json:
+        say.as_json({"out": args.out, "bytes": len(data), "documents": facts.documents, "skipped": facts.skipped.total})
+    else:
+        say.out(f"{args.out}: {say.size(len(data))}, {facts.documents:,} documents")
+    return 0

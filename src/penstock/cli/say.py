@@ -1,0 +1,94 @@
+"""How commands speak: data on stdout, notes on stderr, everything made visible first.
+
+Nothing else in this folder prints, so no byte of data reaches a terminal raw. There is no colour.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock._errors import PenstockError
+from penstock.report.visible import visible
+
+
+def out(line: str = "") -> None:
+    """One line of the answer."""
+    print(visible(line))
+
+
+def as_json(value: Any) -> None:
+    """The answer as one JSON value on one line, in printable ASCII."""
+    print(json.dumps(value, ensure_ascii=True, default=_plain))
+
+
+def note(line: str) -> None:
+    """Something to know that is not the answer."""
+    print(visible(f"penstock: {line}"), file=sys.stderr, flush=True)
+
+
+def error(problem: PenstockError) -> None:
+    """The four parts of an error."""
+    print(visible(f"penstock: {problem}", keep="\n"), file=sys.stderr, flush=True)
+
+
+def table(rows: Iterable[tuple[str, Any]], indent: str = "") -> None:
+    """Names and values, one pair a line, values in one column."""
+    pairs = [(name, figure(value)) for name, value in rows]
+    width = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        out(f"{indent}{name:<{width}}  {value}")
+
+
+def figure(value: Any) -> str:
+    """A value as people write it.
+
+    >>> figure(1234567), figure(0.25), figure(True), figure(None), figure(["a", "b"])
+    ('1,234,567', '0.25', 'yes', 'unknown', 'a, b')
+    """
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, list | tuple):
+        return ", ".join(figure(v) for v in value)
+    return str(value)
+
+
+def size(count: float) -> str:
+    """Bytes as people write them.
+
+    >>> size(999), size(12_345_678)
+    ('999 B', '12.3 MB')
+    """
+    if count < 1000:
+        return f"{count:.0f} B"
+    place = 1 + (count >= 1e6) + (count >= 1e9) + (count >= 1e12)
+    return f"{count / 1000**place:.1f} {('kB', 'MB', 'GB', 'TB')[place - 1]}"
+
+
+def ids(values: Sequence[int], most: int = 12) -> str:
+    """Token ids, the middle left out when there are many.
+
+    >>> ids(range(20), most=6)
+    '[0, 1, 2, 3, … 18, 19] (20)'
+    """
+    numbers = [int(v) for v in values]
+    if len(numbers) <= most:
+        return f"[{', '.join(map(str, numbers))}]"
+    head, tail = ", ".join(map(str, numbers[: most - 2])), ", ".join(map(str, numbers[-2:]))
+    return f"[{head}, … {tail}] ({len(numbers):,})"
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return str(value)

@@ -1,0 +1,47 @@
+"""`penstock verify`: reads every byte of a token store; exit 0 when it is sound, 1 when it is not."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from penstock.cli import say
+from penstock.cli.arguments import add_json, command
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    parser = command(
+        commands, "verify", "read a whole token store and say whether it is sound", run,
+        more="Exit code 0: sound; 1: damaged, each damage named on stderr.",
+        examples=["corpus", "corpus/00000.tokens --json"],
+    )  # fmt: skip
+    parser.add_argument("store", metavar="STORE", help="folder of a token store, or one of its shard files")
+    parser.add_argument("--progress", action="store_true", help="show the bar even when stderr is not a terminal")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Verifies and lists all damage."""
+    from dataclasses import asdict
+
+    from penstock._progress import progress
+    from penstock.cli.inputs import kind_of
+    from penstock.store.verify import verify
+
+    kind_of(args.store)  # names a preparation that was interrupted for what it is
+    with progress(None, "B", "verifying", True if args.progress else None) as bar:
+        report = verify(args.store, lambda done, _: bar.update(done - bar.done))
+    problems = [{"expected": p.expected, "got": p.got, "where": p.where, "fix": p.fix} for p in report.problems]
+    if args.json:
+        facts = asdict(report) | {"problems": problems}
+        say.as_json({"sound": report.ok, "store": args.store} | facts)
+    else:
+        say.out(f"{'sound' if report.ok else 'DAMAGED'}: {args.store}")
+        rows = [(name, getattr(report, name)) for name in ("id", "shards", "documents", "tokens", "pages")]
+        say.table([*rows, ("bytes", say.size(report.bytes))], indent="  ")
+        if report.extras:
+            say.note(f"files that are not part of the store: {', '.join(report.extras)}")
+    for problem in report.problems:
+        say.error(problem)
+    return 0 if report.ok else 1

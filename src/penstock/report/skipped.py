@@ -1,0 +1,33 @@
+"""What a preparation skipped: reads the `skipped.jsonl` that it left beside the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+_MOST_BYTES = 64 << 20
+
+
+@dataclass
+class Skipped:
+    """How many records, why, and the ones that were listed."""
+
+    total: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+
+def read_skipped(folder: str | Path, most: int = 1000) -> Skipped | None:
+    """The list of a store, at most `most` entries of it; None when there is none or it cannot be read."""
+    path = Path(folder) / "skipped.jsonl"
+    try:
+        with open(path, "rb") as file:
+            lines = file.read(_MOST_BYTES).splitlines()
+        head, *rest = (orjson.loads(line) for line in lines[: most + 1])
+        reasons = {str(k): int(v) for k, v in head["reasons"].items()}
+        return Skipped(int(head["skipped"]), reasons, [entry for entry in rest if isinstance(entry, dict)])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,150 @@
+"""The pages tell the truth: their code runs, their links lead somewhere, the commands they name exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.cli.main import main, parser
+from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links
+
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+WITH_CODE = [name for name in NAMES if any(b.runs for b in blocks((ROOT / name).read_text()))]
+
+
+def run_page(text: str, name: str) -> None:
+    """Runs a page's blocks from top to bottom, in one namespace, in the current folder."""
+    namespace: dict[str, object] = {"__name__": "page"}
+    for block in blocks(text):
+        if not block.runs:
+            continue
+        if block.language == "python":
+            # Blank lines first, so that a traceback names the page's own line.
+            exec(compile("\n" * block.line + block.text, name, "exec"), namespace)
+            continue
+        for command in block.commands():
+            words = shlex.split(command)
+            assert words[0] == "penstock", f"{name}:{block.line}: only penstock runs in a page, not {command!r}"
+            assert main(words[1:]) == 0, f"{name}:{block.line}: {command}"
+
+
+@pytest.mark.parametrize("name", WITH_CODE)
+def test_the_code_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    run_page((ROOT / name).read_text(), name)
+
+
+def test_running_a_page_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page("```python fragment\nthis is not run\n```\n", "page")
+    with pytest.raises(AssertionError):
+        run_page("```python\nassert 1 == 2\n```\n", "page")
+    with pytest.raises(AssertionError, match="penstock info nowhere"):
+        run_page("```console run\n$ penstock info nowhere\n```\n", "page")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fragments_are_python_and_fences_are_closed(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert len(re.findall(r"^```", text, re.M)) == 2 * len(blocks(text))
+    for block in blocks(text):
+        if block.language == "python":
+            compile(block.text, f"{name}:{block.line}", "exec")
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    broken = []
+    for link in links(text):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        inside = target.suffix != ".md" or not anchor or anchor in anchors(target.read_text() if target.exists() else "")
+        if not target.exists() or not inside:
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name: str) -> None:
+    assert broken_links(ROOT / name, (ROOT / name).read_text()) == []
+
+
+def test_a_broken_link_is_noticed() -> None:
+    text = "[a](docs/no-such-page.md) [b](#no-such-heading) [c](README.md) [d](#heading)\n# Heading\n"
+    assert broken_links(ROOT / "README.md", text.replace("[d](#heading)", "")) == [
+        "docs/no-such-page.md",
+        "#no-such-heading",
+    ]
+
+
+def check_command(command: str, targets: set[str], extras: set[str]) -> str | None:
+    """What is wrong with a command of a page, or None."""
+    words = shlex.split(command, comments=True)
+    if words[:1] == ["penstock"]:
+        try:
+            parser().parse_args(words[1:])
+        except SystemExit as stop:
+            return None if stop.code in (0, None) else f"penstock does not take {command!r}"
+    if words[:1] == ["make"] and not set(words[1:]) <= targets:
+        return f"no such target: {command!r}"
+    for name in re.findall(r"penstock\[([\w,]+)\]", command):
+        if not set(name.split(",")) <= extras:
+            return f"no such extra: {command!r}"
+    return None
+
+
+def known() -> tuple[set[str], set[str]]:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    table = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    return targets, set(re.findall(r"^(\w+) = \[", table, re.M))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_exist(name: str) -> None:
+    text = (ROOT / name).read_text()
+    shown: list[Block] = [b for b in blocks(text) if b.language in ("console", "bash")]
+    commands = [command for block in shown for command in block.commands()]
+    inline = re.findall(r"`(make [a-z]+|penstock [a-z]+)`", text)
+    wrong = [check_command(command, *known()) for command in commands]
+    for command in inline:
+        words = command.split()
+        if words[0] == "make":
+            wrong.append(check_command(command, *known()))
+        elif not re.search(rf"^    {words[1]} ", parser().format_help(), re.M):
+            wrong.append(f"no such command: {command!r}")
+    assert [problem for problem in wrong if problem] == []
+
+
+def test_a_wrong_command_is_noticed() -> None:
+    for command in ("penstock prepare --no-such-option x", "make nothing", "pip install 'penstock[nothing]'"):
+        assert check_command(command, *known()), command
+    for command in ("penstock info corpus", "make test", "pip install 'penstock[torch,jax]'"):
+        assert check_command(command, *known()) is None, command
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", pages))))
+    verbs = {name for name in vars(penstock.Pipeline) if not name.startswith("_")}
+    methods = {name for name in vars(penstock.Loader) if not name.startswith("_")}
+    named = {name for name in penstock.__all__ if not name.startswith("__")}
+    assert sorted((named | verbs | methods) - words) == []
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    index = ROOT / "docs" / "index.md"
+    reached = {(index.parent / link.partition("#")[0]).resolve() for link in links(index.read_text())}
+    agents = ROOT / "docs" / "llms.txt"
+    listed = {(agents.parent / link.partition("#")[0]).resolve() for link in links(agents.read_text())}
+    pages = {page for page in PAGES if page.is_relative_to(ROOT / "docs") and page.suffix == ".md"}
+    assert pages - reached - {index} == set()
+    assert pages - listed == set()
+
+
+def test_examples_are_short() -> None:
+    long = {p.name for p in (ROOT / "examples").glob("*.py") if len(p.read_text().splitlines()) > 80}
+    assert long <= {"demo.py", "demo_model.py"}
