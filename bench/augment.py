@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 
 from penstock.augment import Augment, Brightness, Contrast, Flip, Noise, Rot90
 from penstock.augment.guide import augment_batch_jit
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--loops", type=int, default=5, help="turns of the loop over samples")
     parser.add_argument("--turns", type=int, default=200, help="turns of each other way")
     asked = parser.parse_args()
+    torch.set_num_threads(1)
     host = np.random.default_rng(0).random((ROWS, *SHAPE), np.float32)
     images = jax.device_put(host)
     augment = Augment(Flip(), Rot90(), Brightness(), Contrast(), Noise())

@@ -7,6 +7,7 @@ half. Exit code 0 means: the loss went down, and every batch after the kill was 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import subprocess
@@ -33,6 +34,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to train in all (default 60)")
     seconds = parser.parse_args().seconds
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a bar still shows the run
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as name:
         folder = Path(name)
         title("1  Prepare", "text to a verified token store, once")
@@ -163,7 +166,7 @@ def prove(folder: Path, before: Seen, after: Seen) -> bool:
     undisturbed = train_loader(folder)
     wrong = [s for seen in (before, after) for s, h in seen.batches.items() if digest(undisturbed.batch_at(s)) != h]
     again = sorted(before.batches.keys() & after.batches.keys())
-    gap = max(abs(before.losses[s] - after.losses[s]) for s in again)
+    gap = max((abs(before.losses[s] - after.losses[s]) for s in again), default=math.nan)
     steps = sorted(before.batches.keys() | after.batches.keys())
     whole = steps == list(range(len(steps))) and 0 < after.started < before.last < after.last
     count = len(before.batches) + len(after.batches)

@@ -59,8 +59,7 @@ def main(folder: Path) -> None:
     )  # fmt: skip
     model = MicroTransformer(vocab_size=tokenizer.get_vocab_size())
     optimizer = AdamW(model.parameters(), lr=3e-3)
-    scheduler = LinearLR(optimizer, start_factor=0.1, total_iters=20)
-    losses = []
+    scheduler, losses = LinearLR(optimizer, start_factor=0.1, total_iters=20), []
     for epoch in range(EPOCHS):
         model.train()
         for batch in train_loader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from penstock.batching.pad import Side
 from penstock.engine.loader import Loader
 from penstock.outputs.jax import JaxOutput
 from penstock.outputs.numpy import NumpyOutput
@@ -16,10 +17,13 @@ from penstock.show import peek, show
 from penstock.sources.base import Source
 from penstock.steps.base import Step
 from penstock.steps.batch import Batch, Remainder
+from penstock.steps.bucket import Bucket
+from penstock.steps.budget import BatchTokens
 from penstock.steps.filter import Filter
 from penstock.steps.guard import SkipErrors
 from penstock.steps.limit import Repeat, Skip, Take
 from penstock.steps.mapping import Map, MapBatches
+from penstock.steps.pack import Labels, Overlong, Pack, Strategy
 from penstock.steps.pad import Pad
 from penstock.steps.shuffle import Shuffle
 from penstock.steps.windows import Windows
@@ -82,6 +86,20 @@ class Pipeline:
         """Windows of `length` tokens, `stride` apart, with the next tokens as `labels`."""
         return self._then(Windows(length, stride))
 
+    def pack(
+        self,
+        length: int,
+        *,
+        strategy: Strategy = "best_fit",
+        overlong: Overlong = "split",
+        max_docs: int | None = None,
+        labels: Labels | None = "next",
+        static: bool = False,
+        pad_id: int = 0,
+    ) -> Pipeline:
+        """Several documents to a row of `length` tokens, none leaking into the next; see `steps.pack.Pack`."""
+        return self._then(Pack(length, strategy, overlong, max_docs, labels, static, pad_id))
+
     def map(self, function: Callable[..., Any], *, version: str | None = None) -> Pipeline:
         """`function(record) -> record`; a parameter `rng` gets a generator keyed by the record."""
         return self._then(Map(function, version))
@@ -105,6 +123,31 @@ class Pipeline:
     def batch(self, size: int | None = None, *, per_rank: int | None = None, remainder: Remainder = "drop") -> Pipeline:
         """`size` rows a step over all ranks together, or `per_rank` on each."""
         return self._then(Batch(size, per_rank, remainder))
+
+    def bucket(
+        self,
+        boundaries: Sequence[int],
+        batch_size: int | None = None,
+        *,
+        sizes: Sequence[int] | None = None,
+        remainder: Remainder = "drop",
+        balance: bool = False,
+        pad_id: int = 0,
+        side: Side = "right",
+    ) -> Pipeline:
+        """Batches of documents of similar length, padded to the bucket's boundary; stands in the place of `.batch()`.
+
+        `balance` deals the rows of a step to ranks by the work their attention is.
+        """
+        return self._then(Bucket.of(boundaries, batch_size, sizes, remainder, balance, pad_id, side))
+
+    def batch_tokens(self, budget: int, *, shapes: Sequence[int] | None = None, **options: Any) -> Pipeline:
+        """Batches of at most `budget` tokens over all ranks, padding counted; stands in the place of `.batch()`.
+
+        `options` are those of `steps.budget.BatchTokens`: `max_rows`, `multiple`, `static`, `overlong`, `balance`,
+        `pad_id`, `side`.
+        """
+        return self._then(BatchTokens.of(budget, shapes, **options))
 
     # Outputs.
 

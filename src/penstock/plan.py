@@ -24,9 +24,12 @@ from penstock.order.weights import proportional
 from penstock.sources.base import Source
 from penstock.steps.base import Context, Step
 from penstock.steps.batch import Batch
-from penstock.steps.mapping import MapBatches
+from penstock.steps.filter import Filter
+from penstock.steps.guard import SkipErrors
+from penstock.steps.mapping import Map, MapBatches
 from penstock.steps.mix import Mixed
 from penstock.steps.node import Leaf, Node, Picks
+from penstock.steps.planned import PlannedStep
 
 Stop = Literal["never", "first", "all"]
 
@@ -86,7 +89,9 @@ class Definition:
 
     @property
     def batch(self) -> Batch | None:
-        return next((s for s in self.steps if isinstance(s, Batch)), None)
+        """How rows make steps: what `.batch()` says, or a step of a plan at a time."""
+        steps = (s if isinstance(s, Batch) else s.batch for s in self.steps if isinstance(s, Batch | PlannedStep))
+        return next(steps, None)
 
     @property
     def seed(self) -> int:
@@ -100,8 +105,7 @@ class Definition:
             parts.append(("mix", _digest(self.origin.spec())))
         else:
             parts = [("source", _digest(self.origin.fingerprint()))]
-        parts += [(s.name, _digest(s.spec())) for s in self.steps if not isinstance(s, Batch)]
-        return parts
+        return parts + [part for s in self.steps if not isinstance(s, Batch) for part in _parts(s)]
 
     def fingerprint(self) -> str:
         """Equal for pipelines that give the same rows in the same order."""
@@ -110,6 +114,9 @@ class Definition:
 
 def fingerprint_of(parts: list[tuple[str, str]]) -> str:
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
+
+_CHANGES = (Filter, Map, MapBatches, SkipErrors)  # steps after which picks no longer say what a row is
 
 
 class Finish(Protocol):
@@ -142,13 +149,27 @@ class Plan:
     @property
     def whole(self) -> bool:
         """Whether a rank must make the whole global batch before taking its share."""
-        return self.definition.world > 1 and any(step.whole for step, _ in self.finish)
+        if self.definition.world == 1:
+            return False
+        return any(step.whole for step, _ in self.finish) or self.counts_all
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether the labels of other ranks can be counted only by making their rows."""
+        return self.root.seal is not None and not self.root.certain
 
 
 def build(definition: Definition) -> Plan:
     """Builds the nodes; every wrong combination of steps is refused here, before any record is read."""
     ledger, refusals = Ledger(), Ledger()
     root, finish = grow(definition, ledger, refusals, 0, definition.seed)
+    planned = next((s for s in definition.steps if isinstance(s, PlannedStep)), None)
+    if planned is not None and definition.world > 1 and any(step.whole for step, _ in finish):
+        raise UsageError(
+            f"functions of a rank's own rows after .{planned.name}(), where ranks fill up their shares",
+            got="whole=True",
+            fix="use .map_batches() without whole, or .batch(n)",
+        )
     return Plan(definition, root, finish, ledger, refusals)
 
 
@@ -163,18 +184,20 @@ def grow(
         node = Leaf(definition.origin, first)
     seen: dict[str, int] = {}
     finish: list[tuple[Finish, int]] = []
-    batched = False
+    batched = ""
     for step in definition.steps:
         place = seen.get(step.name, 0)
         seen[step.name] = place + 1
-        if isinstance(step, Batch):
+        if isinstance(step, Batch | PlannedStep):
             if batched:
-                raise UsageError("one .batch() in a pipeline", got="two", fix="keep the one you mean")
-            batched = True
+                raise UsageError(f"one .{batched}() in a pipeline", got="two", fix="keep the one you mean")
+            batched = step.name
+            if isinstance(step, PlannedStep):
+                node = step.build(node, Context(seed, place, ledger, refusals))
         elif getattr(step, "of_batches", False) or (batched and isinstance(step, MapBatches)):
             finish.append((step, _rng.key(seed, step.name, place)))  # type: ignore[arg-type]
         elif batched or finish:
-            after = ".batch()" if batched else f".{definition.steps[definition.steps.index(step) - 1].name}()"
+            after = f".{batched}()" if batched else f".{definition.steps[definition.steps.index(step) - 1].name}()"
             raise UsageError(
                 f".{step.name}() before {after}",
                 got=f"{after} and then .{step.name}()",
@@ -182,6 +205,7 @@ def grow(
             )
         else:
             node = step.build(node, Context(seed, place, ledger, refusals))
+            node.certain &= not isinstance(step, _CHANGES)
     return node, tuple(finish)
 
 
@@ -209,6 +233,13 @@ def _grow_mix(mix: Mix, ledger: Ledger, refusals: Ledger, first: int, seed: int)
     )
     ends = {"never": lambda: None, "first": mixture.first_exhausted, "all": mixture.all_exhausted}
     return Mixed(children, mixture, ends[mix.stop]())
+
+
+def _parts(step: Step) -> list[tuple[str, str]]:
+    """One part for a step; one for each argument where another value is another run, so that a refusal can name it."""
+    if not isinstance(step, PlannedStep):
+        return [(step.name, _digest(step.spec()))]
+    return [(f"{step.name}.{name}", _digest(value)) for name, value in step.spec().items()]
 
 
 def _digest(value: Any) -> str:

@@ -12,6 +12,7 @@ from penstock.columns import row, rows_of
 from penstock.plan import Definition, Mix, grow
 from penstock.rows import RowSource
 from penstock.steps.batch import Batch
+from penstock.steps.planned import PlannedStep
 
 
 def show(definition: Definition, indent: str = "  ") -> str:
@@ -45,6 +46,8 @@ def _rows(definition: Definition, steps: tuple[Any, ...]) -> str:
     if node.size is None:
         return "  endless"
     last = steps[-1]
+    if isinstance(last, PlannedStep):
+        return f"  {node.size:,} batches an epoch"
     if not isinstance(last, Batch):
         return f"  {node.size:,} rows"
     rows = last.rows(definition.world)

@@ -16,8 +16,22 @@ import torch
 import penstock as ps
 from penstock._errors import UsageError
 from penstock.augment import (
-    AudioNoise, Augment, Blur, Brightness, Crop, Cutmix, Flip, Gain, Mixup, Noise, RandomResizedCrop, Resize, Rot90,
-    Shift, TokenMask, carry_keys,
+    AudioNoise,
+    Augment,
+    Blur,
+    Brightness,
+    Crop,
+    Cutmix,
+    Flip,
+    Gain,
+    Mixup,
+    Noise,
+    RandomResizedCrop,
+    Resize,
+    Rot90,
+    Shift,
+    TokenMask,
+    carry_keys,
 )  # fmt: skip
 
 OPS = (Flip(), Rot90(), RandomResizedCrop(12), Brightness(0.3), Noise(0.1), Blur())
@@ -60,9 +74,30 @@ def test_in_a_pipeline_the_same_record_is_augmented_the_same_way() -> None:
     base = by_id(pipeline().map_batches(augment).batch(8).to_numpy())
     assert len(base) == 24
     assert by_id(pipeline().map_batches(augment).batch(6).to_numpy()) == base
-    assert by_id(pipeline().map_batches(augment).shuffle(seed=3).batch(4).to_numpy()) != {}
+    assert by_id(pipeline().map_batches(augment).shuffle().batch(4).to_numpy()) == base
+    for threads in (0, 1, 4):
+        assert by_id(pipeline().map_batches(augment).batch(8).to_numpy(threads=threads)) == base
     other = by_id(pipeline().map_batches(Augment(*OPS, seed=6)).batch(8).to_numpy())
     assert sum(other[i] == base[i] for i in base) == 0
+
+
+def test_worlds_resume_and_epochs() -> None:
+    augmented = pipeline().shuffle(seed=3).map_batches(Augment(*OPS, seed=5)).batch(8)
+    base = by_id(augmented.to_numpy())
+    for world in (2, 4):
+        parts = [by_id(augmented.shard(rank, world).to_numpy()) for rank in range(world)]
+        assert {k: v for part in parts for k, v in part.items()} == base
+    loader = augmented.to_numpy()
+    first = iter(loader)
+    head = by_id([next(first)])
+    again = augmented.to_numpy()
+    again.load_state_dict(loader.state_dict())
+    tail = by_id(again)
+    assert len(tail) == 16
+    assert head | tail == base
+    twice = by_id(again)
+    assert len(twice) == 24
+    assert sum(twice[i] == base[i] for i in base) == 0, "another epoch, another augmentation"
 
 
 def test_whole_batches_can_be_mixed_in_a_pipeline() -> None:
@@ -85,7 +120,8 @@ def test_spec_is_json_and_survives_pickling() -> None:
     augment = Augment(*OPS, TokenMask(1, special=(3, 0)), seed=2, image="photo")
     again = pickle.loads(pickle.dumps(augment))
     assert json.loads(json.dumps(augment.spec())) == again.spec()
-    assert again.spec()["columns"] == {"image": "photo"} and again.spec()["ops"][-1]["special"] == [0, 3]
+    assert again.spec()["columns"] == {"image": "photo"}
+    assert again.spec()["ops"][-1]["special"] == [0, 3]
 
 
 @pytest.mark.parametrize("target", ["torch", "jax"])
@@ -127,7 +163,9 @@ def test_dtype_and_shape_are_kept_and_the_input_is_not_written(images: np.ndarra
     before.flags.writeable = False
     augment = Augment(*ops)
     made = augment({"image": before, "other": np.arange(6)}, augment.keys(np.arange(6)))
-    assert made["image"].dtype == dtype and made["image"].shape == before.shape and made["image"].flags.c_contiguous
+    assert made["image"].dtype == dtype
+    assert made["image"].shape == before.shape
+    assert made["image"].flags.c_contiguous
     np.testing.assert_array_equal(before, kept)
     np.testing.assert_array_equal(made["other"], np.arange(6))
 
@@ -150,7 +188,8 @@ def test_ragged_audio(waves: np.ndarray) -> None:
     augment = Augment(Gain(), Shift(), AudioNoise())
     keys = augment.keys(np.arange(3))
     made = augment({"audio": ragged}, keys)["audio"]
-    assert made.lengths.tolist() == [2000, 500, 7] and made.dtype == np.float32
+    assert made.lengths.tolist() == [2000, 500, 7]
+    assert made.dtype == np.float32
     np.testing.assert_array_equal(made[1], augment({"audio": waves[1:2, :500]}, keys[1:2])["audio"][0])
     with pytest.raises(UsageError, match="rows of one shape in column 'audio'"):
         augment.torch({"audio": ragged}, keys)
@@ -161,7 +200,9 @@ def test_images_audio_and_tokens_together(images: np.ndarray, waves: np.ndarray)
     augment = Augment(Flip(p=1.0), Gain((0, 0)), TokenMask(1, special=(), rate=1.0))
     made = augment(batch, augment.keys(np.arange(4)))
     np.testing.assert_array_equal(made["image"], images[:4, :, ::-1])
-    assert not made["audio"].any() and (made["text"] == 1).all() and made["name"].tolist() == list("abcd")
+    assert not made["audio"].any()
+    assert (made["text"] == 1).all()
+    assert made["name"].tolist() == list("abcd")
 
 
 def test_mixing_twice_needs_one_hot_labels(images: np.ndarray) -> None:
@@ -173,25 +214,33 @@ def test_mixing_twice_needs_one_hot_labels(images: np.ndarray) -> None:
     np.testing.assert_allclose(made["labels"].sum(1), 1, atol=1e-6)
 
 
+KEYS = Augment().keys(np.arange(6))
+IMAGE_PLACE, ONE_KEY = "Augment, image operations", "one uint64 key for each of 6 rows"
 ERRORS = [
-    (lambda x: Augment(Flip)({}, None), "augment operations", "Augment(...)"),
-    (lambda x: Augment(Flip())({"x": x}, Augment().keys(np.arange(6))), "a column called one of image, images", "Augment, image operations"),
-    (lambda x: Augment(Flip(), image="a")({"x": x}, Augment().keys(np.arange(6))), "a column 'a'", "Augment, image operations"),
-    (lambda x: Augment(Flip())({"image": x}), "one uint64 key for each of 6 rows", "Augment"),
-    (lambda x: Augment(Flip())({"image": x}, np.arange(6)), "one uint64 key for each of 6 rows", "Augment"),
-    (lambda x: Augment(Flip())({"image": x}, np.zeros(5, np.uint64)), "one uint64 key for each of 6 rows", "Augment"),
-    (lambda x: Augment(Mixup())({"image": x}, Augment().keys(np.arange(6))), "a column 'labels' to mix along", "augment operation Mixup"),
-    (lambda x: Augment(Flip())({"image": x[:, 0, 0]}, Augment().keys(np.arange(6))), "images (N, H, W, C) or (N, H, W)", "Augment, image operations"),
-    (lambda x: Augment(Gain())({"audio": x[:, 0, 0, 0]}, Augment().keys(np.arange(6))), "audio (N, samples) or (N, bands, frames)", "Augment, audio operations"),
-]  # fmt: skip
+    (lambda x: Augment(Flip), "augment operations", "Augment(...)"),
+    (lambda x: Augment(Flip())({"x": x}, KEYS), "a column called one of image, images", IMAGE_PLACE),
+    (lambda x: Augment(Flip(), image="a")({"x": x}, KEYS), "a column 'a'", IMAGE_PLACE),
+    (lambda x: Augment(Flip())({"image": x}), ONE_KEY, "Augment"),
+    (lambda x: Augment(Flip())({"image": x}, np.arange(6)), ONE_KEY, "Augment"),
+    (lambda x: Augment(Flip())({"image": x}, KEYS[:5]), ONE_KEY, "Augment"),
+    (lambda x: Augment(Mixup())({"image": x}, KEYS), "a column 'labels' to mix along", "augment operation Mixup"),
+    (lambda x: Augment(Flip())({"image": x[:, 0, 0]}, KEYS), "images (N, H, W, C) or (N, H, W)", IMAGE_PLACE),
+    (
+        lambda x: Augment(Gain())({"audio": x[:, 0, 0, 0]}, KEYS),
+        "audio (N, samples) or (N, bands, frames)",
+        "Augment, audio operations",
+    ),
+]
 
 
 @pytest.mark.parametrize(("call", "expected", "where"), ERRORS, ids=[e[1] for e in ERRORS])
 def test_errors_have_four_parts(call: Any, expected: str, where: str, images: np.ndarray) -> None:
     with pytest.raises(UsageError) as caught:
         call(images)
-    assert caught.value.expected == expected and caught.value.where == where
-    assert caught.value.got and caught.value.fix
+    assert caught.value.expected == expected
+    assert caught.value.where == where
+    assert caught.value.got
+    assert caught.value.fix
 
 
 def test_no_framework_is_imported_on_the_host() -> None:

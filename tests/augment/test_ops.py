@@ -10,8 +10,27 @@ import pytest
 from PIL import Image
 
 from penstock.augment import (
-    AudioNoise, Augment, Blur, Brightness, Contrast, Crop, Cutmix, Erase, Flip, FrequencyMask, Gain, Hue, Mixup, Noise,
-    RandomResizedCrop, Resize, Rot90, Saturation, Shift, Speed, TimeMask,
+    AudioNoise,
+    Augment,
+    Blur,
+    Brightness,
+    Contrast,
+    Crop,
+    Cutmix,
+    Erase,
+    Flip,
+    FrequencyMask,
+    Gain,
+    Hue,
+    Mixup,
+    Noise,
+    RandomResizedCrop,
+    Resize,
+    Rot90,
+    Saturation,
+    Shift,
+    Speed,
+    TimeMask,
 )  # fmt: skip
 
 
@@ -117,7 +136,8 @@ def test_mixup_mixes_images_and_one_hot_labels(images: np.ndarray) -> None:
     keys = augment.keys(np.arange(6))
     made, p = augment(batch, keys), augment.params(batch, keys)["image"][0]
     lam, other = p["lam"], p["partner"]
-    assert sorted(other.tolist()) == list(range(6)) and (other != np.arange(6)).all()
+    assert sorted(other.tolist()) == list(range(6))
+    assert (other != np.arange(6)).all()
     for i in range(6):
         np.testing.assert_allclose(made["image"][i], lam[i] * images[i] + (1 - lam[i]) * images[other[i]], atol=1e-6)
         one_hot = np.eye(4)
@@ -147,15 +167,18 @@ def test_gain_shift_and_masks(waves: np.ndarray) -> None:
     made, p = run(Shift(0.2), waves, "audio")
     for row, by, before in zip(made, p["shift"], waves, strict=True):
         np.testing.assert_array_equal(row, np.roll(before, by))
-    assert np.abs(p["shift"]).max() <= 400 and len(set(p["shift"].tolist())) > 1
+    assert np.abs(p["shift"]).max() <= 400
+    assert len(set(p["shift"].tolist())) > 1
     made, p = run(Shift((-0.3, -0.2), wrap=False), waves, "audio")
     for row, by, before in zip(made, p["shift"], waves, strict=True):
         np.testing.assert_array_equal(row, np.concatenate([before[-by:], np.zeros(-by, np.float32)]))
     ones = np.ones((4, 10, 50), np.float32)
     made, p = run(TimeMask((0.2, 0.2)), ones, "audio")
-    assert ((made == 0).all(1).sum(1) == 10).all() and (made.sum((1, 2)) == 400).all()
+    assert ((made == 0).all(1).sum(1) == 10).all()
+    assert (made.sum((1, 2)) == 400).all()
     made, p = run(FrequencyMask((0.3, 0.3)), ones, "audio")
-    assert ((made == 0).all(2).sum(1) == 3).all() and (made.sum((1, 2)) == 350).all()
+    assert ((made == 0).all(2).sum(1) == 3).all()
+    assert (made.sum((1, 2)) == 350).all()
 
 
 def test_audio_noise_level(waves: np.ndarray) -> None:

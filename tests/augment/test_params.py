@@ -10,10 +10,32 @@ import pytest
 from penstock import _rng
 from penstock._errors import UsageError
 from penstock.augment import (
-    AudioNoise, Augment, Blur, Brightness, Contrast, Crop, Cutmix, Erase, Flip, FrequencyMask, Gain, Hue, Mixup, Noise,
-    RandomResizedCrop, Resize, Rot90, Saturation, Shift, Speed, TimeMask, TokenMask, TokenReplace,
+    AudioNoise,
+    Augment,
+    Blur,
+    Brightness,
+    Contrast,
+    Crop,
+    Cutmix,
+    Erase,
+    Flip,
+    FrequencyMask,
+    Gain,
+    Hue,
+    Mixup,
+    Noise,
+    RandomResizedCrop,
+    Resize,
+    Rot90,
+    Saturation,
+    Shift,
+    Speed,
+    TimeMask,
+    TokenMask,
+    TokenReplace,
+    field_numpy,
+    params,
 )  # fmt: skip
-from penstock.augment import field_numpy, params
 
 N = 20_000
 KEYS = _rng.keys(_rng.key(9, "test"), np.arange(N))
@@ -83,7 +105,8 @@ def test_noise_is_standard_normal() -> None:
     """Moments and a chi-square over 20 equal bins of the normal distribution, over rows and along a row."""
     drawn = params.field_keys(KEYS[:200])
     field = field_numpy.normal(drawn["k0"], drawn["k1"], 1001)
-    assert field.shape == (200, 1001) and field.dtype == np.float32
+    assert field.shape == (200, 1001)
+    assert field.dtype == np.float32
     from statistics import NormalDist
 
     edges = [NormalDist().inv_cdf(i / 20) for i in range(1, 20)]
@@ -103,37 +126,47 @@ def test_beta_has_the_moments_and_quantiles_of_beta(alpha: float) -> None:
 
 def test_resized_crop_boxes_fit() -> None:
     box = params.draw(RandomResizedCrop(8), KEYS, (20, 31, 3))
-    assert (box["y"] >= 0).all() and (box["y"] + box["h"] <= 20).all()
-    assert (box["x"] >= 0).all() and (box["x"] + box["w"] <= 31).all()
+    assert (box["y"] >= 0).all()
+    assert (box["y"] + box["h"] <= 20).all()
+    assert (box["x"] >= 0).all()
+    assert (box["x"] + box["w"] <= 31).all()
     share = box["h"] * box["w"] / (20 * 31)
-    assert 0.06 < share.min() and 0.3 < share.mean() < 0.5
+    assert share.min() > 0.06
+    assert 0.3 < share.mean() < 0.5
 
 
-@pytest.mark.parametrize(
-    "op",
-    [Flip(p=0), Flip("vertical", p=0), Rot90((0,)), Crop(16), RandomResizedCrop(16, (1, 1), (1, 1)), Resize(16),
-     Brightness(0), Contrast(0), Saturation(0), Hue(0), Noise(0), Blur(0.0), Blur((1, 2), p=0), Erase(p=0),
-     Mixup(p=0, classes=2), Cutmix(p=0, classes=2)],
-    ids=repr,
-)  # fmt: skip
+IDENTITIES = [
+    Flip(p=0), Flip("vertical", p=0), Rot90((0,)), Crop(16), RandomResizedCrop(16, (1, 1), (1, 1)), Resize(16),
+    Brightness(0), Contrast(0), Saturation(0), Hue(0), Noise(0), Blur(0.0), Blur((1, 2), p=0), Erase(p=0),
+    Mixup(p=0, classes=2), Cutmix(p=0, classes=2),
+]  # fmt: skip
+AUDIO_IDENTITIES = [Gain(0), Shift(0), AudioNoise(0), TimeMask(0), Speed(0), Speed(p=0), Gain(p=0)]
+
+
+@pytest.mark.parametrize("op", IDENTITIES, ids=repr)
 def test_no_range_is_no_change(op: Any, images: np.ndarray) -> None:
     batch = {"image": images, "labels": np.zeros(len(images), int)}
     augment = Augment(op)
     keys = augment.keys(np.arange(len(images)))
     np.testing.assert_array_equal(augment(batch, keys)["image"], images)
     np.testing.assert_array_equal(augment.torch(batch, keys)["image"].numpy(), images)
-    np.testing.assert_array_equal(np.asarray(augment.jax(batch, keys)["image"]), images)
 
 
-@pytest.mark.parametrize(
-    "op", [Gain(0), Shift(0), AudioNoise(0), TimeMask(0), Speed(0), Speed(p=0), Gain(p=0)], ids=repr
-)
+@pytest.mark.parametrize("op", AUDIO_IDENTITIES, ids=repr)
 def test_no_range_is_no_change_in_audio(op: Any, waves: np.ndarray) -> None:
     augment = Augment(op)
     keys = augment.keys(np.arange(len(waves)))
     np.testing.assert_array_equal(augment({"audio": waves}, keys)["audio"], waves)
     np.testing.assert_array_equal(augment.torch({"audio": waves}, keys)["audio"].numpy(), waves)
-    np.testing.assert_array_equal(np.asarray(augment.jax({"audio": waves}, keys)["audio"]), waves)
+
+
+def test_no_range_is_no_change_in_jax(images: np.ndarray, waves: np.ndarray) -> None:
+    """All of them in one program, as compiling is what takes time."""
+    batch = {"image": images[:4], "audio": waves, "labels": np.zeros(4, int)}
+    augment = Augment(*IDENTITIES, *AUDIO_IDENTITIES)
+    made = augment.jax(batch, augment.keys(np.arange(4)))
+    np.testing.assert_array_equal(made["image"], images[:4])
+    np.testing.assert_array_equal(made["audio"], waves)
 
 
 WRONG = [
@@ -176,8 +209,10 @@ WRONG = [
 def test_wrong_ranges_are_refused_with_four_parts(make: Any, expected: str, got: str) -> None:
     with pytest.raises(UsageError) as caught:
         make()
-    assert caught.value.expected == expected and caught.value.got == got
-    assert caught.value.where == f"augment operation {expected.split()[-1]}" and caught.value.fix
+    assert caught.value.expected == expected
+    assert caught.value.got == got
+    assert caught.value.where == f"augment operation {expected.rsplit(maxsplit=1)[-1]}"
+    assert caught.value.fix
 
 
 MISFITS = [
@@ -187,13 +222,16 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize(("op", "expected"), MISFITS, ids=lambda v: repr(v))
+@pytest.mark.parametrize(("op", "expected"), MISFITS, ids=repr)
 def test_images_that_do_not_fit_are_refused(op: Any, expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         params.draw(op, KEYS[:2], (16, 12, 1))
-    assert caught.value.expected == expected and caught.value.got == "rows of shape (16, 12, 1)" and caught.value.fix
+    assert caught.value.expected == expected
+    assert caught.value.got == "rows of shape (16, 12, 1)"
+    assert caught.value.fix
 
 
 def test_equal_definitions_are_equal_and_kinds_are_not() -> None:
-    assert Brightness(0.2) == Brightness((0.8, 1.2)) and Brightness() != Contrast()
+    assert Brightness(0.2) == Brightness((0.8, 1.2))
+    assert Brightness() != Contrast()
     assert len({Brightness(), Brightness(), Contrast()}) == 2

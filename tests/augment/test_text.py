@@ -64,6 +64,7 @@ def test_ragged_rows_equal_padded_rows() -> None:
 def test_an_id_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         run(TokenMask(300, special=()), tokens=np.zeros((2, 3), np.uint8))
-    assert caught.value.expected == "integer tokens that hold ids up to 300" and caught.value.got == "uint8"
+    assert caught.value.expected == "integer tokens that hold ids up to 300"
+    assert caught.value.got == "uint8"
     with pytest.raises(UsageError, match="integer tokens that hold ids up to 8"):
         run(TokenReplace(9, special=()), tokens=np.zeros((2, 3), np.float32))

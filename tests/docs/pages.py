@@ -29,6 +29,11 @@ class Block:
             return "fragment" not in self.marks
         return self.language == "console" and "run" in self.marks
 
+    @property
+    def shows_output(self) -> bool:
+        """Whether this is what the block before it prints."""
+        return self.language == "text" and "output" in self.marks
+
     def commands(self) -> list[str]:
         """The lines a reader types, continuation lines joined."""
         text = self.text.replace("\\\n", " ")
@@ -45,7 +50,9 @@ def blocks(text: str) -> list[Block]:
 
 
 def links(text: str) -> list[str]:
-    return [link for link in _LINK.findall(_FENCE.sub("", text)) if "://" not in link and not link.startswith("mailto:")]
+    return [
+        link for link in _LINK.findall(_FENCE.sub("", text)) if "://" not in link and not link.startswith("mailto:")
+    ]
 
 
 def anchors(text: str) -> set[str]:

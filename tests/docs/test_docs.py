@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import doctest
+import io
 import re
 import shlex
 from pathlib import Path
@@ -10,26 +13,38 @@ import pytest
 
 import penstock
 from penstock.cli.main import main, parser
+from tests.docs import names
 from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links
 
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 WITH_CODE = [name for name in NAMES if any(b.runs for b in blocks((ROOT / name).read_text()))]
+SHOWN = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def run_page(text: str, name: str) -> None:
     """Runs a page's blocks from top to bottom, in one namespace, in the current folder."""
     namespace: dict[str, object] = {"__name__": "page"}
+    printed = io.StringIO()
     for block in blocks(text):
+        if block.shows_output:
+            same = doctest.OutputChecker().check_output(block.text, printed.getvalue(), SHOWN)
+            assert same, f"{name}:{block.line}: the block before prints\n{printed.getvalue()}"
         if not block.runs:
             continue
-        if block.language == "python":
-            # Blank lines first, so that a traceback names the page's own line.
-            exec(compile("\n" * block.line + block.text, name, "exec"), namespace)
-            continue
-        for command in block.commands():
-            words = shlex.split(command)
-            assert words[0] == "penstock", f"{name}:{block.line}: only penstock runs in a page, not {command!r}"
-            assert main(words[1:]) == 0, f"{name}:{block.line}: {command}"
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            run_block(block, name, namespace)
+
+
+def run_block(block: Block, name: str, namespace: dict[str, object]) -> None:
+    if block.language == "python":
+        # Blank lines first, so that a traceback names the page's own line.
+        exec(compile("\n" * block.line + block.text, name, "exec"), namespace)
+        return
+    for command in block.commands():
+        words = shlex.split(command)
+        assert words[0] == "penstock", f"{name}:{block.line}: only penstock runs in a page, not {command!r}"
+        assert main(words[1:]) == 0, f"{name}:{block.line}: {command}"
 
 
 @pytest.mark.parametrize("name", WITH_CODE)
@@ -44,6 +59,9 @@ def test_running_a_page_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     run_page("```python fragment\nthis is not run\n```\n", "page")
     with pytest.raises(AssertionError):
         run_page("```python\nassert 1 == 2\n```\n", "page")
+    run_page("```python\nprint('a river')\n```\n```text output\na ...\n```\n", "page")
+    with pytest.raises(AssertionError, match="the block before prints"):
+        run_page("```python\nprint('a river')\n```\n```text output\na mill\n```\n", "page")
     with pytest.raises(AssertionError, match="penstock info nowhere"):
         run_page("```console run\n$ penstock info nowhere\n```\n", "page")
 
@@ -62,7 +80,9 @@ def broken_links(page: Path, text: str) -> list[str]:
     for link in links(text):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        inside = target.suffix != ".md" or not anchor or anchor in anchors(target.read_text() if target.exists() else "")
+        inside = (
+            target.suffix != ".md" or not anchor or anchor in anchors(target.read_text() if target.exists() else "")
+        )
         if not target.exists() or not inside:
             broken.append(link)
     return broken
@@ -126,13 +146,25 @@ def test_a_wrong_command_is_noticed() -> None:
         assert check_command(command, *known()) is None, command
 
 
-def test_every_public_name_is_in_the_reference() -> None:
-    pages = "\n".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
-    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", pages))))
-    verbs = {name for name in vars(penstock.Pipeline) if not name.startswith("_")}
-    methods = {name for name in vars(penstock.Loader) if not name.startswith("_")}
-    named = {name for name in penstock.__all__ if not name.startswith("__")}
-    assert sorted((named | verbs | methods) - words) == []
+def test_the_page_of_names_is_as_the_code_says() -> None:
+    assert names.PATH.read_text() == names.page(), "run: python -m tests.docs.names"
+
+
+def test_every_verb_and_method_is_in_the_reference() -> None:
+    for kind, page in ((penstock.Pipeline, "pipeline.md"), (penstock.Loader, "loader.md")):
+        words = re.findall(
+            r"\w+", " ".join(re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "reference" / page).read_text()))
+        )
+        assert sorted({name for name in vars(kind) if not name.startswith("_")} - set(words)) == [], page
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    tree = next(action for action in parser()._actions if isinstance(action.choices, dict))
+    for name, command in (tree.choices or {}).items():
+        assert f"## {name}\n" in text
+        options = {o for action in command._actions for o in action.option_strings if o.startswith("--")}
+        assert sorted(o for o in options - {"--help"} if not re.search(rf"{o}\b", text)) == [], name
 
 
 def test_every_page_can_be_reached_from_the_index() -> None:

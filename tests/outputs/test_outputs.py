@@ -97,3 +97,22 @@ def test_read_only_columns_become_writable_tensors() -> None:
     tensor = ps.from_arrays({"x": array}).batch(4).to_torch().batch_at(0)["x"]
     tensor += 1
     assert array.tolist() == [0, 1, 2, 3]
+
+
+def test_the_pool_stays_bounded_when_shapes_vary(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.outputs import buffers
+
+    monkeypatch.setattr(buffers, "KEPT_BYTES", 4 << 20)
+    pool = Buffers()
+    held = pool.empty((70_000,), np.dtype(np.uint8))
+    held[:] = 3
+    for width in range(70_000, 71_000, 3):
+        pool.empty((width,), np.dtype(np.int64))[:] = 1
+    assert pool._bytes <= 4 << 20
+    assert (held == 3).all()
+
+
+def test_labels_that_a_user_made_floats_stay_floats() -> None:
+    soft = lambda c: {**c, "labels": c["labels"] * 0.5}  # noqa: E731
+    batch = ps.open_tokens(TOKENS).windows(16).map_batches(soft).batch(2).to_torch().batch_at(0)
+    assert batch["labels"].dtype == torch.float64

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock._optional import need
-from penstock.augment.field_numpy import M1, M2, SECOND, STEP
+from penstock.augment.field_numpy import FAR, HALF, M1, M2, MIDDLE, STEP, horner
 
 
 def _mix(x: Any) -> Any:
@@ -24,9 +24,8 @@ def words(k0: Any, k1: Any, place: Any) -> Any:
 def normal(k0: Any, k1: Any, size: int) -> Any:
     """Standard normal numbers (size,), float32."""
     jnp = need("jax.numpy", extra="jax")
-    place = jnp.arange((size + 1) // 2, dtype=jnp.uint32)
-    first, second = words(k0, k1, place), words(k0 ^ np.uint32(SECOND), k1, place)
-    unit = ((first >> 8) + 1).astype(jnp.float32) * np.float32(2.0**-24)
-    radius = jnp.sqrt(np.float32(-2) * jnp.log(unit))
-    angle = (second >> 8).astype(jnp.float32) * np.float32(2 * np.pi * 2.0**-24)
-    return jnp.concatenate([radius * jnp.cos(angle), radius * jnp.sin(angle)])[:size]
+    unit = words(k0, k1, jnp.arange(size, dtype=jnp.uint32)) >> 8
+    x = (unit.astype(jnp.float32) - np.float32(HALF)) * np.float32(1 / (HALF + 0.5))
+    w = -jnp.log((1 - x) * (1 + x))
+    far = horner(FAR, jnp.sqrt(w) - 3)
+    return jnp.where(w < 5, horner(MIDDLE, w - 2.5), far) * x

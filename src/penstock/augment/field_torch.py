@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock._optional import need
-from penstock.augment.field_numpy import M1, M2, SECOND, STEP
+from penstock.augment.field_numpy import FAR, HALF, M1, M2, MIDDLE, STEP, horner
 
 LOW = 0xFFFFFFFF
 
@@ -24,10 +24,9 @@ def words(k0: Any, k1: Any, place: Any) -> Any:
 def normal(k0: Any, k1: Any, size: int) -> Any:
     """Standard normal numbers (rows, size), float32."""
     torch = need("torch", extra="torch")
-    place = torch.arange((size + 1) // 2, dtype=torch.int64, device=k0.device)
-    first = words(k0[:, None], k1[:, None], place)
-    second = words(k0[:, None] ^ SECOND, k1[:, None], place)
-    unit = ((first >> 8) + 1).to(torch.float32) * 2.0**-24
-    radius = torch.sqrt(-2 * torch.log(unit))
-    angle = (second >> 8).to(torch.float32) * (2 * torch.pi * 2.0**-24)
-    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)[:, :size]
+    place = torch.arange(size, dtype=torch.int64, device=k0.device)
+    unit = words(k0[:, None], k1[:, None], place) >> 8
+    x = (unit.to(torch.float32) - HALF) * (1 / (HALF + 0.5))
+    w = -torch.log((1 - x) * (1 + x))
+    far = horner(FAR, torch.sqrt(w) - 3)
+    return torch.where(w < 5, horner(MIDDLE, w - 2.5), far) * x

@@ -137,34 +137,37 @@ def _compiled(one: Callable[..., Any], batched: bool, *static: Any) -> Any:
     return jax.jit(batch if batched else single)
 
 
-def _field(key: Any) -> dict[str, Any]:
-    """The two words that key a noise field."""
-    words = _jax().random.bits(key, (2,), "uint32")
-    return {"k0": words[0], "k1": words[1]}
+def _draw(key: Any, fields: int, numbers: int = 0) -> tuple[Any, list[dict[str, Any]]]:
+    """Uniform numbers in [0, 1), and keys of noise fields: all from one call, as each one more costs a second of
+    compiling."""
+    jax = _jax()
+    words = jax.random.bits(key, (numbers + 2 * fields,), "uint32")
+    unit = (words[:numbers] >> 8).astype(jax.numpy.float32) * 2.0**-24
+    starts = range(numbers, numbers + 2 * fields, 2)
+    return unit, [{"k0": words[i], "k1": words[i + 1]} for i in starts]
 
 
 def _image(image: Any, key: Any) -> Any:
-    random, dtype = _jax().random, image.dtype
-    flips, turns, light, contrast, level, field = random.split(key, 6)
-    k = random.randint(turns, (), 0, 4)
+    jnp, dtype = _jax().numpy, image.dtype
+    (flips, turns, light, contrast, level), (field,) = _draw(key, 1, 5)
+    steps = 4 if image.shape[0] == image.shape[1] else 2
+    k = (turns * steps).astype(jnp.int32) * (4 // steps)
     x = image_ops.as_float(image)
-    x = image_ops.touch(spec.Flip(), x, {"on": random.bernoulli(flips)})
-    x = image_ops.rot90(None, x, {"k": k if image.shape[0] == image.shape[1] else 2 * (k % 2)})
-    x = image_ops.brightness(None, x, {"factor": random.uniform(light, minval=0.8, maxval=1.2)})
-    x = image_ops.contrast(None, x, {"factor": random.uniform(contrast, minval=0.8, maxval=1.2)})
-    x = image_ops.noise(None, x, {"level": random.uniform(level, maxval=0.05), **_field(field)})
+    x = image_ops.touch(spec.Flip(), x, {"on": flips < 0.5})
+    x = image_ops.rot90(None, x, {"k": k})
+    x = image_ops.brightness(None, x, {"factor": 0.8 + 0.4 * light})
+    x = image_ops.contrast(None, x, {"factor": 0.8 + 0.4 * contrast})
+    x = image_ops.noise(None, x, {"level": 0.05 * level, **field})
     return image_ops.as_type(x, dtype)
 
 
 def _audio(audio: Any, key: Any) -> Any:
-    jax = _jax()
-    jnp, random = jax.numpy, jax.random
-    gains, shifts, level, field = random.split(key, 4)
+    jnp = _jax().numpy
+    (gain, shift, level), (field,) = _draw(key, 1, 3)
     most = audio.shape[-1] // 10
-    x = audio.astype(jnp.float32) * random.uniform(gains, minval=0.7, maxval=1.3)
-    x = jnp.roll(x, random.randint(shifts, (), -most, most + 1), axis=-1)
-    words = _field(field)
-    x = x + random.uniform(level, maxval=0.05) * normal(words["k0"], words["k1"], x.size).reshape(x.shape)
+    by = (shift * (2 * most + 1)).astype(jnp.int32) - most
+    x = jnp.roll(audio.astype(jnp.float32) * (0.7 + 0.6 * gain), by, axis=-1)
+    x = x + 0.05 * level * normal(field["k0"], field["k1"], x.size).reshape(x.shape)
     peak = jnp.abs(x).max()
     return jnp.where(peak > 0, x / jnp.where(peak > 0, peak, 1), x)
 
@@ -183,10 +186,9 @@ def _text(tokens: Any, vocab_size: int, key: Any, mask_id: int, special_ids: tup
 
 
 def _tokens(tokens: Any, key: Any, mask_id: int, special: tuple[int, ...], choices: Any) -> Any:
-    jax = _jax()
-    jnp = jax.numpy
+    jnp = _jax().numpy
     place = jnp.arange(tokens.shape[-1], dtype=jnp.uint32)
-    masks, swaps, ids = (_field(one) for one in jax.random.split(key, 3))
+    _, (masks, swaps, ids) = _draw(key, 3)
     free = open_to_change(tokens, special)
     out = jnp.where(pick(masks, place, 0.15) & free, jnp.asarray(mask_id, tokens.dtype), tokens)
     random_ids = draw_ids(ids, place, choices, special).astype(tokens.dtype)

@@ -60,7 +60,7 @@ def _show(facts: dict[str, Any]) -> None:
             ("step", f"{facts['step']:,}, row {facts['row']:,} (epoch {facts['epoch']:,})"),
             (
                 "window",
-                f"{origin['window']:,}: tokens {span[0]:,} to {span[1] - 1:,} of the stream, and the label after",
+                f"{origin['window']:,}: inputs are tokens {span[0]:,} to {span[1] - 2:,} of the stream",
             ),
             ("seed", facts["seed"]),
             ("documents", f"{origin['documents_in_window']:,} in this window"),

@@ -8,6 +8,8 @@ from typing import Any
 from penstock.cli import say
 from penstock.cli.arguments import add_json, command
 
+_KNOWN = ("skipped.jsonl",)  # what `prepare` leaves beside a store on purpose
+
 
 def add(commands: Any) -> None:
     """Adds the command."""
@@ -40,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
         say.out(f"{'sound' if report.ok else 'DAMAGED'}: {args.store}")
         rows = [(name, getattr(report, name)) for name in ("id", "shards", "documents", "tokens", "pages")]
         say.table([*rows, ("bytes", say.size(report.bytes))], indent="  ")
-        if report.extras:
-            say.note(f"files that are not part of the store: {', '.join(report.extras)}")
+        if others := [name for name in report.extras if name not in _KNOWN]:
+            say.note(f"files that are not part of the store: {', '.join(others)}")
     for problem in report.problems:
         say.error(problem)
     return 0 if report.ok else 1

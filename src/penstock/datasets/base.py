@@ -31,6 +31,10 @@ from penstock.sources.arrays import Arrays
 CHUNK = 64
 
 
+class _NoLength(UsageError, TypeError):
+    """No `__len__`: a TypeError too, so that `list(dataset)` knows to go on without one."""
+
+
 class BaseDataset:
     """Records by number, with a configuration, a split and a seed.
 
@@ -57,7 +61,7 @@ class BaseDataset:
     # What a subclass defines.
 
     def __len__(self) -> int:
-        raise self._missing("__len__")
+        raise self._missing("__len__", _NoLength)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample; negative numbers count from the end."""
@@ -203,8 +207,8 @@ class BaseDataset:
         scan: Scan = self.__dict__.setdefault("_scan", Scan(self.__iter__))
         return scan.take(indices)
 
-    def _missing(self, method: str) -> UsageError:
-        return UsageError(
+    def _missing(self, method: str, kind: type[UsageError] = UsageError) -> UsageError:
+        return kind(
             f"{method} in {type(self).__name__}, to reach its records",
             got="a class without it",
             fix="define __len__ and one of read(indices), __getitem__(index) and __iter__()",

@@ -19,8 +19,9 @@ import numpy as np
 
 from penstock import _hash
 from penstock._code import code_id
-from penstock._errors import UsageError
+from penstock._errors import RecordError, UsageError
 from penstock.datasets.base import BaseDataset
+from penstock.datasets.npy import load_npy
 
 
 class CachedDataset(BaseDataset):
@@ -82,10 +83,9 @@ class CachedDataset(BaseDataset):
 
     def _through_disk(self, raw: Any) -> Any:
         path = Path(self.cache_dir or "") / f"{self._content(raw)}.npy"
-        try:
-            return np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError):  # not there, or damaged: made below
-            pass
+        kept = _kept(path)
+        if kept is not None:
+            return kept
         made = np.asarray(self._expensive_preprocessing(raw))
         if made.dtype == object:
             raise UsageError(
@@ -112,3 +112,11 @@ class CachedDataset(BaseDataset):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
+
+
+def _kept(path: Path) -> Any:
+    """What a file holds, or None: it is not there, or damaged."""
+    try:
+        return load_npy(path)
+    except (OSError, RecordError):
+        return None

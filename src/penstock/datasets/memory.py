@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from penstock._errors import RecordError, UsageError
+from penstock._errors import UsageError
 from penstock._hash import content_id, file_id
 from penstock.datasets.base import BaseDataset
+from penstock.datasets.npy import load_npy
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 SOUNDS = frozenset({".wav", ".flac", ".ogg", ".opus", ".mp3"})
@@ -21,12 +20,7 @@ def load_file(path: str) -> Any:
     """`.npy` as an array, images as uint8 (H, W, C), sounds as float32 (n,), by the ending of the name."""
     ending = Path(path).suffix.lower()
     if ending == ".npy":
-        try:
-            return np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise RecordError(
-                "a .npy file of numbers", got=str(error)[:200], where=path, fix="write it again"
-            ) from error
+        return load_npy(path)
     if ending in IMAGES:
         from penstock.image.decode import decode as decode_image
 
@@ -48,6 +42,7 @@ class MemoryEfficientDataset(BaseDataset):
 
     Give `load=`, or extend the class and define `_load_sample(index)`.
 
+    >>> import numpy as np
     >>> dataset = MemoryEfficientDataset(None, ["a", "bb"], load=lambda path: np.full(2, len(path)))
     >>> dataset.get_batch(indices=[1])["data"].tolist()
     [[2, 2]]

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock import _rng
 from penstock._errors import UsageError
-from penstock.outputs.jax_arrays import jax_key, key_words
+from penstock.outputs.jax_arrays import is_jax_array, jax_key, key_words
 
 _FIX = "rngs=0, rngs=nnx.Rngs(0) or rngs=jax.random.key(0)"
 
@@ -32,7 +32,7 @@ def seed_of(rngs: Any) -> int:
         return rngs.seed
     if isinstance(rngs, int | np.integer) and not isinstance(rngs, bool):
         return int(rngs)
-    if hasattr(rngs, "dtype") and hasattr(rngs, "shape"):
+    if is_jax_array(rngs):  # asking for attributes says nothing: an object with streams has every name
         return _of_key(rngs)
     stream = next((s for name in ("sample", "default", "params") if (s := getattr(rngs, name, None)) is not None), None)
     if stream is None:
@@ -45,10 +45,9 @@ def seed_of(rngs: Any) -> int:
 
 
 def _of_key(key: Any) -> int:
-    try:
-        found = key_words(key)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UsageError("a JAX random key", got=type(key).__name__, where="rngs", fix=_FIX) from error
+    if not is_jax_array(key) or getattr(key.dtype, "kind", "u") != "u":
+        raise UsageError("a JAX random key", got=type(key).__name__, where="rngs", fix=_FIX)
+    found = key_words(key)
     if len(found) <= 2:
         return int(sum(word << (32 * place) for place, word in enumerate(reversed(found))))
     return _rng.key(*found)

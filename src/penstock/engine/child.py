@@ -26,12 +26,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock._errors import UsageError
+from penstock._errors import PenstockError, UsageError
 from penstock._ledger import Ledger
 from penstock._optional import need
 from penstock.columns import Columns, nbytes
@@ -54,11 +54,15 @@ class Ends(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Which steps are this child's: `first + j * every`, `length` of them (None: without end)."""
+    """Which steps are this child's: `first + j * every`, `length` of them (None: without end).
+
+    The first `careful` ones are computed and given one by one: an earlier child was lost over one of them.
+    """
 
     first: int
     every: int
     length: int | None
+    careful: int = 0
 
 
 class Job(NamedTuple):
@@ -100,8 +104,8 @@ class Half:
 
 
 def _is_plain(value: Any) -> bool:
-    kind = type(value)
-    return kind.__name__ != "module" and kind.__module__.partition(".")[0] in ("builtins", "numpy", "penstock")
+    home = type(value).__module__.partition(".")[0]
+    return home in ("builtins", "numpy", "penstock") and not callable(value) and not isinstance(value, ModuleType)
 
 
 # The child's life.
@@ -121,18 +125,20 @@ def main(ends: tuple[Any, ...], shape: tuple[Any, ...], share: tuple[Any, ...], 
         return
     desk.ahead, desk.max_bytes = job.ahead, job.max_bytes // 2
     desk.send(("ready",))
-    news = News(work)
-    run = Ordered(
-        _noting(desk.ring, work, mine),
-        0,
-        mine.length,
-        threads=job.threads,
-        ahead=max(1, job.threads),
-        max_bytes=max(1, job.max_bytes // 2),
-        size_of=nbytes,
-    )
-    desk.at_end = run.close
+    news, compute = News(work), _noting(desk.ring, work, mine)
     try:
+        for j in range(mine.careful):
+            desk.give(compute(j, j + 1)[0], news())
+        run = Ordered(
+            compute,
+            mine.careful,
+            mine.length,
+            threads=job.threads,
+            ahead=max(1, job.threads),
+            max_bytes=max(1, job.max_bytes // 2),
+            size_of=nbytes,
+        )
+        desk.at_end = run.close
         for columns in run:
             desk.give(columns, news())
     except Exception as error:  # SystemExit goes on: the parent then reports the exit code
@@ -162,7 +168,7 @@ def _noting(ring: Ring, work: Work, share: Share) -> Callable[[int, int], list[C
     """`compute` for this share; writes in the ring's first page what each thread has in hand."""
     places: dict[int, int] = {}
     fresh = count()
-    first, every, _ = share
+    first, every = share.first, share.every
 
     def compute(lo: int, hi: int) -> list[Columns]:
         me = threading.get_ident()
@@ -218,8 +224,19 @@ class Failure(NamedTuple):
 def failure(error: BaseException) -> Failure:
     """Takes an exception apart so that it can be raised in another process."""
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
-    trace = "".join(traceback.format_exception(error.__cause__ or error, chain=error.__cause__ is not None))
+    root = error.__cause__ or error
+    _forget_first_try(root)
+    trace = "".join(traceback.format_exception(root))
     return Failure(_pickled(error), _pickled(error.__cause__), kind, str(error)[:2000], trace)
+
+
+def _forget_first_try(error: BaseException) -> None:
+    """A range that fails is computed again step by step, inside the handler: the first failure says nothing more."""
+    while (context := error.__context__) is not None:
+        if isinstance(context, PenstockError):
+            error.__context__ = None
+            return
+        error = context
 
 
 def _pickled(error: BaseException | None) -> bytes | None:

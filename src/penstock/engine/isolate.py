@@ -2,7 +2,7 @@
 
 Contract, beside that of `engine.ordered`. If the code does otherwise, the code is wrong.
   1. Child k of N computes steps start + k, start + k + N, ...; batches are those of the in-process engine, bit by bit.
-  2. No Python runs in a forked copy of the parent, and no thread runs in the parent. A child costs three descriptors.
+  2. No Python runs in a forked copy of the parent, and no thread runs in the parent. A child costs four descriptors.
   3. A batch is a set of views into a slot, which is given back when the last view dies and never before. At most
      `LENT` batches of a child are lent so at once, or half of the byte budget; a consumer that keeps more gets copies
      of the rest. So nothing is ever overwritten, and the child never runs out of slots.
@@ -29,6 +29,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from contextlib import ExitStack, suppress
 from typing import Any, Literal
 
@@ -103,11 +104,12 @@ class Isolated:
             self.close()
             raise
 
-    def _launch(self, first: int) -> Link:
-        """A child for `first` and every N-th step after it."""
-        count = None if self._stop is None else -(-(self._stop - first) // self._every)
+    def _launch(self, first: int, careful_to: int = 0) -> Link:
+        """A child for `first` and every N-th step after it; one by one before step `careful_to`."""
+        length = None if self._stop is None else -(-(self._stop - first) // self._every)
+        careful = max(0, -(-(careful_to - first) // self._every))
         slots = self._ahead + 1 + LENT
-        return Link(Share(first, self._every, count), self._payload, slots, self._max_bytes)
+        return Link(Share(first, self._every, length, careful), self._payload, slots, self._max_bytes)
 
     # The consumer's side.
 
@@ -122,7 +124,7 @@ class Isolated:
         self._merge(news)
         began = time.perf_counter()
         batch = self._work.output.batch(columns)
-        self._work.stats.add(0, 0, 0.0, 0.0, time.perf_counter() - began)
+        self._work.stats.delivered(time.perf_counter() - began)
         self._taken += 1
         return batch
 
@@ -166,42 +168,42 @@ class Isolated:
             if now - began > STALL_SECONDS and not told:
                 told = True
                 text = f"penstock: batch {self._taken} has taken {now - began:.0f} s so far in child {link.pid}"
-                warnings.warn(f"{text}\n{link.stacks()}", RuntimeWarning, stacklevel=5)
+                warnings.warn(f"{text}{link.stacks()}", RuntimeWarning, stacklevel=5)
 
     def _lost(self, k: int, link: Link, gone: Gone) -> None:
         """A child is gone: raises, or starts another one for what it owed."""
         error = self._died(link, gone)
-        if self._on_death == "raise" or (link.second and not link.given):
-            if gone.hung:
-                link.kill()
+        link.kill()  # it may hang, or have closed its end only
+        if self._on_death == "raise" or (link.careful and not link.given):
             self.close()
             raise error from None
         warnings.warn(f"penstock: computing again what a child had in hand\n{error}", RuntimeWarning, stacklevel=5)
         link.end()
-        self._links[k] = self._launch(self._taken)
-        self._links[k].second = True
+        seen = [hi for busy in (True, False) for _, hi in link.hands(busy)]
+        self._links[k] = self._launch(self._taken, careful_to=max([self._taken + 1, *seen]))
 
     def _died(self, link: Link, gone: Gone) -> WorkerDied:
         busy = [self._named(lo, hi) for lo, hi in link.hands(busy=True)]
         last = [self._named(lo, hi) for lo, hi in link.hands(busy=False)]
         where = f"in hand: {', '.join(busy)}" if busy else f"nothing in hand; last: {', '.join(last) or 'nothing'}"
-        fix = "mend what hangs there, or raise timeout=" if gone.hung else "see what it printed; run with threads=0 "
+        fix = "mend what hangs there, or raise timeout="
         if not gone.hung:
-            fix += "and without isolate= to debug, or let on_worker_death='restart' compute the lost steps again"
+            fix = "see what it printed; run with threads=0 and without isolate= to debug it, "
+            fix += "or let on_worker_death='restart' compute lost steps again"
         if "SIGKILL" in str(gone):
             fix = "look whether the machine ran out of memory; " + fix
         return WorkerDied(
             f"batch {self._taken} from child process {link.pid}"
             + (f" within {self._timeout:g} s" if gone.hung else ""),
             got=str(gone),
-            where=where + (f"\n{gone.stacks}" if gone.stacks else ""),
+            where=where + gone.stacks,
             fix=fix,
         )
 
     def _named(self, lo: int, hi: int) -> str:
-        first, last = self._work.order(lo).record, self._work.order(hi - 1).record
         steps = f"step {lo}" if hi - lo == 1 else f"steps {lo} to {hi - 1}"
-        return f"{steps} (records {first[:1].tolist()[0] if len(first) else ''}...{last[-1:].tolist()[0] if len(last) else ''})"
+        records = [*self._work.order(lo).record[:1].tolist(), *self._work.order(hi - 1).record[-1:].tolist()]
+        return f"{steps} (records {' ... '.join(map(str, records))})"
 
     def _merge(self, news: Any) -> None:
         """Adds what a child counted and noted to the loader's own books; past a budget is an error."""
@@ -224,7 +226,8 @@ class Isolated:
                 link.hang_up()
             for link in links:
                 link.end()
-        _open.discard(self)
+        if _open is not None:  # at the very end of the interpreter names are gone
+            _open.discard(self)
 
     def __del__(self) -> None:
         if hasattr(self, "_payload"):
@@ -246,10 +249,11 @@ class Link:
         self._owner, self._max_lent = os.getpid(), max_bytes // 2
         self.ready: float | None = None
         self.given = 0
-        self.second = False  # whether it replaces one that was lost
+        self.careful = share.careful > 0  # whether it replaces one that was lost
         self._buffer = bytearray()
         self._heard = 0  # bytes of the notes that were read before
         self._lent: dict[int, int] = {}  # slot -> bytes
+        self._returned: deque[int] = deque()  # slots whose last view died; the child hears of them with the next word
         self._counted: tuple[float, ...] = (0,) * 6
         self._noted: list[tuple[int, int, dict[str, int]]] = [(0, 0, {}), (0, 0, {})]
         with ExitStack() as theirs, ExitStack() as undo:
@@ -273,6 +277,8 @@ class Link:
     def receive(self, seconds: float) -> tuple[Any, ...] | None:
         """A message, or None when none came in that time; `Gone` when the child is and nothing is left to read."""
         while (size := self._whole()) is None:
+            if self._returned:
+                self._say()
             if not self._ear.poll(seconds * 1000):
                 if self._process.poll() is not None:  # somebody else holds its end of the socket open
                     raise Gone(self._ending(), self._words())
@@ -309,13 +315,16 @@ class Link:
             self._say(TAKEN, slot)
             return assemble(outline, arrays)
         self._lent[slot] = size
-        weakref.finalize(root, _give_back, self._wire, self._lent, slot).atexit = False
+        weakref.finalize(root, _give_back, self._lent, self._returned, slot).atexit = False
         self._say(TAKEN)
         return assemble(outline, arrays)
 
     def _say(self, *codes: int) -> None:
+        word = bytearray(codes)
+        while self._returned:
+            word.append(self._returned.popleft())
         with suppress(OSError):  # a dead child is noticed when its next batch is due
-            self._wire.send(bytes(codes), _QUIETLY)
+            self._wire.send(word, _QUIETLY)
 
     def news(self, news: tuple[tuple[float, ...], list[Any]]) -> Any:
         """What was counted and noted since the last time."""
@@ -355,7 +364,7 @@ class Link:
         threads = [part.strip() for part in text.split("\n\n") if "most recent call first" in part]
         chosen = [t for t in threads if "child.py" in t and "in compute" in t]
         chosen = chosen or [t for t in threads if t.startswith("Current")]
-        return "\n".join(line for t in chosen for line in t.splitlines()[: FRAMES + 1])
+        return "".join(f"\n    {line}" for t in chosen for line in t.splitlines()[: FRAMES + 1])
 
     def _ending(self) -> str:
         try:
@@ -410,11 +419,10 @@ def _spawn(ends: Ends, ring: Ring, share: Share) -> subprocess.Popen[bytes]:
         ) from error
 
 
-def _give_back(wire: socket.socket, lent: dict[int, int], slot: int) -> None:
-    """The last view of a slot has died; runs wherever that happened, so it neither waits nor raises."""
+def _give_back(lent: dict[int, int], returned: deque[int], slot: int) -> None:
+    """The last view of a slot has died. Runs wherever that happened, inside any other code."""
     lent.pop(slot, None)
-    with suppress(OSError):
-        wire.send(bytes([slot]), _QUIETLY)
+    returned.append(slot)
 
 
 def _note(ledger: Ledger, total: int, seen: int, reasons: dict[str, int], entries: list[Any]) -> None:

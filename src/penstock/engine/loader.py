@@ -20,6 +20,7 @@ from penstock._errors import UsageError
 from penstock.columns import nbytes
 from penstock.engine.cuts import Cuts
 from penstock.engine.ordered import Ordered
+from penstock.engine.pace import Pace
 from penstock.engine.stats import Stats
 from penstock.engine.work import Output, Work
 from penstock.plan import Definition, build
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 PREFETCH = 3
 MAX_BYTES = 512 << 20
-WORTH_A_THREAD = 300e-6  # seconds a batch; handing one over costs about a tenth of that
-PLAINLY_SLOW = 20e-3
-FEW = 8
 
 
 class Loader:
@@ -220,11 +218,12 @@ class Run(Iterator[Any]):
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._at = loader._step
-        self._auto = loader._threads is None
+        self._pace = Pace() if loader._threads is None else None
         self._items, self._deliver = loader._begin(self._at, loader._threads or 0)
-        self._seen, self._spent = 0, 0.0
 
     def __next__(self) -> Any:
+        pace = self._pace
+        cpu = pace.begin() if pace is not None else 0.0
         began = time.perf_counter()
         try:
             batch = next(self._items)
@@ -238,20 +237,11 @@ class Run(Iterator[Any]):
         loader._step = self._at
         took = time.perf_counter() - began
         loader._stats.took(took)
-        if self._auto:
-            self._consider_threads(took)
-        return batch
-
-    def _consider_threads(self, took: float) -> None:
-        """After a slow batch, or a few that are slow on average; the first one pays for opening files."""
-        self._seen += 1
-        self._spent += took if self._seen > 1 else 0.0
-        if took > PLAINLY_SLOW or (self._seen > FEW and self._spent > WORTH_A_THREAD * (self._seen - 1)):
-            self._auto = False
+        if pace is not None and pace.end(took, cpu):
+            self._pace = None
             self._items.close()
-            self._items, self._deliver = self._loader._begin(self._at, _cores())
-        elif self._seen == 16 * FEW:  # look again at what is recent: storage may turn slow
-            self._seen, self._spent = 1, 0.0
+            self._items, self._deliver = loader._begin(self._at, _cores())
+        return batch
 
     def close(self) -> None:
         """Ends the threads; the loader keeps its place."""

@@ -19,7 +19,9 @@ from penstock.engine.cuts import Cuts
 from penstock.engine.stats import Stats
 from penstock.order.shard import rows_of_rank
 from penstock.plan import Plan
+from penstock.steps.masks import IGNORE
 from penstock.steps.node import Picks
+from penstock.steps.planned import Planned, valid
 
 BLOCK_ROWS = 16_384  # rows whose order is worked out in one call
 KEPT_BLOCKS = 4
@@ -49,6 +51,9 @@ class Block(NamedTuple):
     picks: Picks
     edges: list[int]
     real: list[int]  # rows of each step that are not padding
+    widths: list[int] = []  # noqa: RUF012 - of planned batches: the length each is padded to
+    everyone: Picks | None = None  # the rows of all ranks that are not padding, where their labels must be counted
+    all_edges: list[int] = []  # noqa: RUF012
 
 
 class Work:
@@ -56,6 +61,10 @@ class Work:
 
     def __init__(self, plan: Plan, cuts: Cuts, output: Output, pad: bool, stats: Stats) -> None:
         self.plan, self.cuts, self.output, self.pad, self.stats = plan, cuts, output, pad, stats
+        self._planned = plan.root if isinstance(plan.root, Planned) else None
+        self._seal = plan.root.seal
+        self._plain = not plan.finish and not pad and self._seal is None
+        self._counts = self._seal is not None and plan.definition.world > 1 and not plan.whole
         self._blocks: dict[int, Block] = {}
         self._lock = threading.Lock()
 
@@ -68,7 +77,7 @@ class Work:
         return [part for lo, hi, block in self._blocks_of(lo, hi) for part in self._read(block, lo, hi, whole=False)]
 
     def deliver(self, part: Columns) -> Any:
-        """What the output makes of one batch, now: its memory is then still in the processor's cache when it is used."""
+        """What the output makes of one batch, now: its memory is still in the processor's cache when it is used."""
         began = time.perf_counter()
         made = self.output.batch(self.output.block(part, self.plan.root.ids))
         self.stats.delivered(time.perf_counter() - began)
@@ -97,7 +106,10 @@ class Work:
         t1 = clock()
         if first:
             edges = [e - first for e in edges]
-        parts = self._finish(columns, used, edges, block.real[lo - block.lo :], whole)
+        if self._plain:
+            parts = _split(self.output.block(columns, self.plan.root.ids) if whole else columns, edges)
+        else:
+            parts = self._finish(columns, used, edges, block, lo - block.lo, whole)
         self.stats.add(hi - lo, last - first, t1 - t0, clock() - t1, 0.0)
         return parts
 
@@ -114,7 +126,12 @@ class Work:
     def _block(self, step: int) -> Block:
         """The block of steps that holds `step`: order is worked out for many batches in one call, and kept."""
         stage = self.cuts.stage(step)
-        per_rank = stage.rows if self.plan.whole else -(-stage.rows // self.plan.definition.world)
+        if self._planned is not None:
+            per_rank = self._planned.rows
+        elif self.plan.whole or self._counts:
+            per_rank = stage.rows
+        else:
+            per_rank = -(-stage.rows // self.plan.definition.world)
         wide = max(1, BLOCK_ROWS // per_rank)
         number = (step - stage.step) // wide
         with self._lock:
@@ -137,6 +154,8 @@ class Work:
         lo = max(lo, step - cut.offset // full, cuts.stage(step).step)
         hi = min(hi, cuts.stage_end(step), cuts.epoch_end(step) or hi)
         first, last = cuts.at(lo), cuts.at(hi - 1)
+        if self._planned is not None:
+            return self._planned_block(self._planned, lo, hi, first.offset, cut.epoch)
         start, stop = rows_of_rank(full, rank, world)
         offsets = np.arange(hi - lo) * full + first.offset
         position = (offsets[:, None] + np.arange(start, stop)).reshape(-1)
@@ -152,24 +171,47 @@ class Work:
             position = np.minimum(position, size - 1)  # padding rows repeat the epoch's last row; `valid` says so
         slot = position if size is None else position + cut.epoch * size
         picks = self.plan.root.pick(position, cut.epoch).with_slot(slot)
-        return Block(lo, hi, picks, [0, *np.cumsum(counts).tolist()], real.tolist())
+        block = Block(lo, hi, picks, [0, *np.cumsum(counts).tolist()], real.tolist())
+        if not self._counts:
+            return block
+        stop = first.offset + (hi - lo - 1) * full + last.rows
+        everyone = self.plan.root.pick(np.arange(first.offset, stop), cut.epoch)
+        return block._replace(everyone=everyone, all_edges=[*range(0, (hi - lo) * full, full), len(everyone)])
 
-    def _finish(self, columns: Columns, picks: Picks, edges: list[int], real: list[int], whole: bool) -> list[Columns]:
+    def _planned_block(self, planned: Planned, lo: int, hi: int, offset: int, epoch: int) -> Block:
+        """The same where the plan says which records a step has, and each rank takes its share of them."""
+        batches = planned.batches(np.arange(offset, offset + hi - lo), epoch)
+        share = planned.share(batches, self.plan.definition.rank, self.plan.definition.world)
+        everyone = planned.picks(batches.records, epoch) if self._counts else None
+        widths, all_edges = batches.lengths.tolist(), batches.offsets.tolist()
+        return Block(lo, hi, planned.picks(share.records, epoch), share.edges, share.real, widths, everyone, all_edges)
+
+    def _finish(
+        self, columns: Columns, picks: Picks, edges: list[int], block: Block, first: int, whole: bool
+    ) -> list[Columns]:
+        """Everything that is done to a whole batch, for steps from number `first` of the block on."""
         plan = self.plan
-        if not plan.finish and not self.pad:
-            return _split(self.output.block(columns, plan.root.ids) if whole else columns, edges)
         parts = []
-        for raw, (a, b), count in zip(_split(columns, edges), pairwise(edges), real, strict=False):
-            part = raw
+        for i, (raw, (a, b)) in enumerate(zip(_split(columns, edges), pairwise(edges), strict=False), first):
+            part = raw if self._planned is None else self._planned.padded(raw, block.widths[i])
+            labels = self._labels(part, block, i) if self._seal is not None else 0
             for step, base in plan.finish:
                 part = step.apply(part, picks.rows(slice(a, b)), base)
             if self.pad:
-                part = _mark_padding(part, count)
+                part = _mark_padding(part, block.real[i])
             if plan.whole:
                 mine = rows_of_rank(b - a, plan.definition.rank, plan.definition.world)
                 part = cut(part, *mine)
+            if self._seal is not None:
+                part = self._seal.apply(part, labels)
             parts.append(self.output.block(part, plan.root.ids) if whole else part)
         return parts
+
+    def _labels(self, part: Columns, block: Block, i: int) -> int:
+        """Labels that count in step i of the block, on all ranks."""
+        if block.everyone is not None:
+            return self.plan.root.count_labels(block.everyone.rows(slice(block.all_edges[i], block.all_edges[i + 1])))
+        return valid(part if block.real[i] == rows_of(part) else cut(part, 0, block.real[i]))
 
 
 def _split(columns: Columns, edges: list[int]) -> list[Columns]:
@@ -179,12 +221,12 @@ def _split(columns: Columns, edges: list[int]) -> list[Columns]:
 
 
 def _mark_padding(columns: Columns, real: int) -> Columns:
-    valid = np.arange(rows_of(columns)) < real
+    kept = np.arange(rows_of(columns)) < real
     out = dict(columns)
     labels = out.get("labels")
-    if not valid.all() and isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
+    if not kept.all() and isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
         labels = labels.astype(np.int64)
-        labels[~valid] = -100
+        labels[~kept] = IGNORE
         out["labels"] = labels
-    out["valid"] = valid
+    out["valid"] = kept
     return out

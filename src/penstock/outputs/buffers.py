@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -21,30 +22,39 @@ _FREE = 2  # references to a buffer that only the pool holds: the list's and the
 
 
 class Buffers:
-    """A pool of byte buffers. Thread-safe."""
+    """A pool of arrays by shape and type. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[int, list[NDArray[np.uint8]]] = {}
+        self._kept: dict[tuple[tuple[int, ...], np.dtype[Any]], list[NDArray[Any]]] = {}
         self._bytes = 0
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """An uninitialised contiguous array; its memory may have served before."""
-        size = dtype.itemsize
-        for n in shape:
-            size *= n
-        if size < SMALLEST or not _counted:
-            return np.empty(shape, dtype)
         with self._lock:
-            kept = self._kept.setdefault(size, [])
+            kept = self._kept.get((shape, dtype), ())
             for i in range(len(kept)):
-                if sys.getrefcount(kept[i]) == _FREE:
-                    return kept[i].view(dtype).reshape(shape)
-            buffer = np.empty(size, np.uint8)
-            if self._bytes + size <= KEPT_BYTES:
-                kept.append(buffer)
-                self._bytes += size
-            return buffer.view(dtype).reshape(shape)
+                if getrefcount(kept[i]) == _FREE:
+                    return kept[i].view()
+            array = np.empty(shape, dtype)
+            if array.nbytes < SMALLEST or not _counted:
+                return array
+            if array.nbytes > KEPT_BYTES - self._bytes:
+                self._forget()
+            if array.nbytes <= KEPT_BYTES - self._bytes:
+                self._kept.setdefault((shape, dtype), []).append(array)
+                self._bytes += array.nbytes
+                return array.view()
+            return array
+
+    def _forget(self) -> None:
+        """Drops everything that is not lent: shapes that vary from batch to batch would fill the pool."""
+        for key, kept in list(self._kept.items()):
+            lent = [kept[i] for i in range(len(kept)) if getrefcount(kept[i]) != _FREE]
+            self._kept[key] = lent
+            if not lent:
+                del self._kept[key]
+        self._bytes = sum(array.nbytes for kept in self._kept.values() for array in kept)
 
     def cast(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         """A contiguous copy of `array` as `dtype`."""

@@ -23,12 +23,14 @@ def widened(columns: Columns, ids: frozenset[str], dtype: Any, buffers: Buffers)
 
 
 def _final(array: Any, is_ids: bool, dtype: Any, buffers: Buffers) -> Any:
-    kind = array.dtype.kind
-    if (kind == "u" and (is_ids or array.dtype.itemsize > 1)) or (kind == "i" and is_ids):
-        return array if array.dtype == dtype and array.flags.c_contiguous else buffers.cast(array, dtype)
+    have = array.dtype
+    if (is_ids and have.kind in "iu") or (have.kind == "u" and have.itemsize > 1):
+        if have == dtype and array.flags.c_contiguous:
+            return array
+        return buffers.cast(array, dtype)
     if array.flags.c_contiguous:
         return array
-    return array.copy(order="C") if kind == "O" else buffers.cast(array, array.dtype)
+    return array.copy(order="C") if have.hasobject else buffers.cast(array, have)
 
 
 class NumpyOutput:

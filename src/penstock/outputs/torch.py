@@ -20,6 +20,7 @@ class TorchOutput:
 
     def __init__(self, device: Any = None, pin_memory: bool = False, ids: Any = np.int64) -> None:
         self.torch = need("torch", extra="torch", purpose="for .to_torch()")
+        self._from_numpy = self.torch.from_numpy
         self.ids = np.dtype(ids)
         self.buffers = Buffers()
         self.device = None if device is None else self.torch.device(device)
@@ -38,11 +39,11 @@ class TorchOutput:
                 got=f"lengths from {column.lengths.min(initial=0)} to {column.lengths.max(initial=0)}",
                 fix=".pad(to='longest') or .pack(...) before .to_torch()",
             )
-        if column.dtype == object:
+        if column.dtype.hasobject:
             return column.tolist()
         if not column.flags.writeable:
             column = column.copy()  # torch has no read-only tensors
-        tensor = self.torch.from_numpy(column)
+        tensor = self._from_numpy(column)
         if self.pin:
             tensor = tensor.pin_memory()
         return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pin)
@@ -51,10 +52,11 @@ class TorchOutput:
         return sum(_bytes(value) for value in batch.values())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "torch"}
+        return {k: v for k, v in self.__dict__.items() if k not in ("torch", "_from_numpy")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, torch=need("torch", extra="torch"))
+        torch = need("torch", extra="torch")
+        self.__dict__.update(state, torch=torch, _from_numpy=torch.from_numpy)
 
 
 def _bytes(value: Any) -> int:

@@ -29,6 +29,8 @@ class Done:
     shard: ShardInfo
     cursor: dict[str, int]
     skipped: list[dict[str, Any]] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
+    """How often each reason came in this shard, also beyond the entries that are kept."""
 
 
 class Journal:
@@ -42,6 +44,10 @@ class Journal:
         job_path, journal = self.folder / JOB, self.folder / JOURNAL
         if restart:
             self.wipe()
+        self._sweep()
+        begun = journal.exists() and b"\n" in journal.read_bytes()
+        if not begun:  # nothing is finished: whatever the settings were, there is nothing to mix up
+            job_path.unlink(missing_ok=True)
         if job_path.exists() and orjson.loads(job_path.read_bytes()) != job:
             raise UsageError(
                 "a folder that is empty or was begun by this very job",
@@ -68,7 +74,8 @@ class Journal:
 
     def add(self, done: Done) -> None:
         """Notes a finished shard, durably."""
-        line = orjson.dumps({"shard": asdict(done.shard), "cursor": done.cursor, "skipped": done.skipped}) + b"\n"
+        facts = {"shard": asdict(done.shard), "cursor": done.cursor, "skipped": done.skipped, "reasons": done.reasons}
+        line = orjson.dumps(facts) + b"\n"
         with open(self.folder / JOURNAL, "ab") as file:
             file.write(line)
             file.flush()
@@ -78,6 +85,13 @@ class Journal:
         """The manifest is written: the journal has served."""
         for name in (JOURNAL, JOB):
             (self.folder / name).unlink(missing_ok=True)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Removes what a kill in the middle of writing a small file leaves under a temporary name."""
+        for name in (JOURNAL, JOB, "skipped.jsonl"):
+            for path in self.folder.glob(f".{name}.*.tmp"):
+                path.unlink(missing_ok=True)
 
     def wipe(self) -> None:
         """Removes what a preparation writes, and nothing else."""
@@ -91,7 +105,7 @@ def _read(line: bytes) -> Done | None:
     try:
         entry = orjson.loads(line)
         facts = entry["shard"]
-        facts["columns"] = tuple(ColumnSpec(**c) for c in facts["columns"])
-        return Done(ShardInfo(**facts), entry["cursor"], entry["skipped"])
+        facts["columns"] = tuple(ColumnSpec(**{**c, "shape": tuple(c["shape"])}) for c in facts["columns"])
+        return Done(ShardInfo(**facts), entry["cursor"], entry["skipped"], entry["reasons"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -150,6 +151,7 @@ class _Run:
                 where=str(self.folder),
                 fix="choose another folder, or pass restart=True (--restart) to replace it",
             )
+        self.journal.end()  # a kill right after the manifest was written leaves the journal behind
         return manifest
 
     def write(self, restart: bool, show: bool | None) -> Manifest:
@@ -198,28 +200,30 @@ class _Run:
         """Writes shard after shard; each is cut at the first chunk that fills it."""
         writer: ShardWriter | None = None
         skipped: list[dict[str, Any]] = []
+        reasons: Counter[str] = Counter()
         at = cursor or {}
         try:
             for chunk, documents in encoded(self.source.iterate(cursor), self.encoder):
                 if writer is None:
                     writer = self._open(number)
+                self.ledger.see(len(chunk.texts) + len(chunk.errors))  # first: a budget may be a share of these
                 skipped += self._skip(chunk)
+                reasons.update(error.expected for error in chunk.errors)
                 ended = with_end(documents, self.eos, writer.dtype)
                 places = np.array(chunk.positions, np.uint64).reshape(-1, 3)
                 columns = {"_file": places[:, 0].astype(np.uint32), "_line": places[:, 1].astype(np.uint32)}
                 writer.add(ended, columns)  # type: ignore[arg-type]
-                self.ledger.see(len(chunk.texts))
                 self.text_bytes += chunk.file_bytes
                 at = chunk.cursor
                 bar.update(chunk.file_bytes)
                 bar.note(f"{self.encoder.engine}, shard {number}, {writer.tokens:,} tokens")
                 if writer.tokens >= self.shard_tokens:
                     info, writer = self._close(writer), None
-                    yield Done(info, at, skipped)
-                    number, skipped = number + 1, []
+                    yield Done(info, at, skipped, dict(reasons))
+                    number, skipped, reasons = number + 1, [], Counter()
             if writer is not None:
                 info, writer = self._close(writer), None
-                yield Done(info, at, skipped)
+                yield Done(info, at, skipped, dict(reasons))
         finally:
             if writer is not None:
                 writer.abort()
@@ -241,10 +245,14 @@ class _Run:
         return [asdict(entry) for entry in self.ledger.entries[before:]]
 
     def _recall(self, done: Done) -> None:
-        self.ledger.see(done.shard.documents)
+        self.ledger.see(done.shard.documents + sum(done.reasons.values()))
+        unlisted = Counter(done.reasons)
         for entry in done.skipped:
             known = Entry(**entry)
+            unlisted[known.reason] -= 1
             self.ledger.add(known.file, known.record, known.reason, known.detail)
+        for reason in unlisted.elements():  # only counted: the list was full
+            self.ledger.add("", None, reason)
 
     def report(self, manifest: Manifest, began: float, already: bool = False) -> Prepared:
         self.encoder.close()

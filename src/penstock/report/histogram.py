@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 860, 240, 8, 34, 22
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 860, 250, 8, 42, 22
 
 
 def bins(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
@@ -36,19 +36,20 @@ def svg(lengths: NDArray[np.int64], unit: str) -> str:
     if not found:
         return ""
     most = max(count for _, _, count in found) or 1
-    step = (WIDTH - 2 * LEFT) / len(found)
+    step = min((WIDTH - 2 * LEFT) / len(found), 110)
+    left = (WIDTH - step * len(found)) / 2
     floor, room = HEIGHT - BOTTOM, HEIGHT - BOTTOM - TOP
     said = escape(f"how many documents have how many {unit}")
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{said}">']
     for at, (low, high, count) in enumerate(found):
         height = max(1.5, room * count / most) if count else 0
-        x, middle = LEFT + at * step, LEFT + (at + 0.5) * step
+        x, middle = left + at * step, left + (at + 0.5) * step
         label = escape(f"{low:,} to {high:,} {unit}: {count:,} documents")
         parts.append(
             f'<g><title>{label}</title><rect class="hit" x="{x:.1f}" y="0" width="{step:.1f}" height="{floor}"/>'
             f'<rect class="bar" x="{x + step * 0.06:.1f}" y="{floor - height:.1f}" width="{step * 0.88:.1f}" '
             f'height="{height:.1f}" rx="2"/>'
-            f'<text class="count" x="{middle:.1f}" y="{floor - height - 5:.1f}">{_short(count) if count else ""}</text>'
+            f'<text class="count" x="{middle:.1f}" y="{floor - height - 5:.1f}">{_count(count, len(found))}</text>'
             f'<text class="tick" x="{middle:.1f}" y="{floor + 16}">{_short(low)}</text></g>'
         )
     parts.append(f'<line class="axis" x1="{LEFT}" y1="{floor}" x2="{WIDTH - LEFT}" y2="{floor}"/>')
@@ -62,8 +63,13 @@ def summary(lengths: NDArray[np.int64]) -> list[tuple[str, Any]]:
     if not len(lengths):
         return []
     low, first, middle, third, top, high = np.percentile(lengths, [0, 25, 50, 75, 99, 100], method="nearest").tolist()
-    names = ("shortest", "a quarter below", "half below", "mean", "three quarters below", "99% below", "longest")
+    names = ("shortest", "25% below", "50% below", "mean", "75% below", "99% below", "longest")
     return list(zip(names, (low, first, middle, round(float(lengths.mean()), 1), third, top, high), strict=True))
+
+
+def _count(value: int, bars: int) -> str:
+    """In full where there is room for it; nothing for an empty bin."""
+    return "" if not value else f"{value:,}" if bars <= 12 else _short(value)
 
 
 def _short(value: int) -> str:

@@ -81,12 +81,12 @@ def figure(value: Any) -> str:
 def page(facts: Facts) -> str:
     """The whole file."""
     title = esc(facts.title)
-    parts = [_head(facts), _section("Facts", _table(facts.table)), _lengths(facts)]
+    parts = [_head(facts), _lengths(facts), _samples(facts.samples), _skipped(facts)]
     if facts.plan is not None:
         parts.append(_plan(facts.plan))
     elif facts.plan_note:
         parts.append(_section("A training run", f'<p class="note">{esc(facts.plan_note)}</p>'))
-    parts += [_skipped(facts), _samples(facts.samples)]
+    parts.append(_section("Facts", _table(facts.table)))
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(_CSP)}">'
@@ -104,7 +104,8 @@ def _head(facts: Facts) -> str:
         tiles.append(("tokens", known["tokens"]))
     else:
         tiles.append(("characters", int(facts.lengths.sum())))
-    tiles += [("bytes", known["bytes"])] if "bytes" in known else []
+    if "bytes" in known:
+        tiles.append(("bytes", known["bytes"]))
     tiles.append(("skipped records", facts.skipped.total))
     shown = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(name)}</span></div>' for name, value in tiles)
     return f'<p class="lead">{esc(known.get("kind", "data"))}</p><div class="tiles">{shown}</div>'
@@ -143,7 +144,8 @@ def _skipped(facts: Facts) -> str:
         return _section("Skipped records", '<p class="note">none</p>')
     reasons = _table([(f"{count:,}", f"expected {reason}") for reason, count in skipped.reasons.items()])
     shown = skipped.entries[:_MOST_SKIPPED]
-    body = f'<p class="bad">{esc(skipped.total)} records were skipped</p>{reasons}'
+    was = "record was" if skipped.total == 1 else "records were"
+    body = f'<p class="bad">{esc(skipped.total)} {was} skipped</p>{reasons}'
     if shown:
         body += f"<pre>{chr(10).join(esc(_entry(entry)) for entry in shown)}</pre>"
     if skipped.total > len(shown):

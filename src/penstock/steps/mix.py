@@ -23,6 +23,8 @@ class Mixed(Node):
     def __init__(self, children: Sequence[Node], mixture: Mixture, size: int | None) -> None:
         self.children, self.mixture, self.size = list(children), mixture, size
         self.ids = frozenset().union(*(c.ids for c in children))
+        self.certain = all(c.certain for c in children)
+        self.seal = children[0].seal if all(c.seal == children[0].seal for c in children) else None
         counts = [sum(1 for _ in c.leaves()) for c in children]
         self.first = [next(c.leaves()).number for c in children]
         self.last = [first + count for first, count in zip(self.first, counts, strict=True)]
@@ -61,6 +63,12 @@ class Mixed(Node):
             parts.append((where, columns))
             used = used.put(where, inner)
         return Fetched(scatter(parts, len(picks)), used)
+
+    def count_labels(self, picks: Picks) -> int:
+        leaf = picks.column("leaf")
+        bounds = zip(self.children, self.first, self.last, strict=True)
+        parts = ((child, np.flatnonzero((leaf >= first) & (leaf < last))) for child, first, last in bounds)
+        return sum(child.count_labels(picks.rows(where)) for child, where in parts if len(where))
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         leaf = int(picks.column("leaf")[0])

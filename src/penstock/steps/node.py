@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from penstock._errors import BadRecords, UserCodeError
 from penstock.columns import Columns
 from penstock.sources.base import Source
+from penstock.steps.masks import RUNS, with_labels
 
 I64 = NDArray[np.int64]
 Epoch = int | I64
@@ -80,6 +81,15 @@ class Fetched(NamedTuple):
     picks: Picks
 
 
+class Seal(Protocol):
+    """The last thing done to a batch, on the rank it is for: adds what belongs to the batch and not to one row.
+
+    `labels` is how many labels of the step count, on all ranks together.
+    """
+
+    def apply(self, columns: Columns, labels: int) -> Columns: ...
+
+
 @contextmanager
 def rows_at(where: I64) -> Iterator[None]:
     """Inside, row j is row `where[j]` of the caller: errors that name a row are renumbered on their way out."""
@@ -100,6 +110,9 @@ class Node(ABC):
 
     size: int | None
     ids: frozenset[str] = frozenset()  # columns that hold token ids; outputs widen them
+    seal: Seal | None = None
+    stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle keeps near these
+    certain: bool = True  # whether picks alone say what `fetch` will give
 
     @abstractmethod
     def pick(self, position: I64, epoch: Epoch) -> Picks: ...
@@ -115,6 +128,10 @@ class Node(ABC):
     def leaves(self) -> Iterator[Leaf]:
         """The sources of this tree, in the order of their numbers."""
 
+    def count_labels(self, picks: Picks) -> int:
+        """How many labels of these rows count, from the plan alone; asked only of nodes with a seal."""
+        raise NotImplementedError(f"{type(self).__name__} has no plan of labels")
+
 
 class Leaf(Node):
     """The records of one source, in their own order."""
@@ -124,12 +141,15 @@ class Leaf(Node):
         self.number = number
         self.size = len(source)
         self.ids = frozenset(getattr(source, "ids", ()))
+        if RUNS in getattr(source, "columns", ()):
+            self.ids |= {"input_ids", "labels"}
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return Picks(position, epoch)
 
     def fetch(self, picks: Picks) -> Fetched:
-        return Fetched(self.source.read(picks.record), picks)
+        columns = self.source.read(picks.record)
+        return Fetched(with_labels(columns) if RUNS in columns else columns, picks)
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         return {"source": self.source.describe().get("kind", type(self.source).__name__)} | self.source.locate(
@@ -146,7 +166,7 @@ class Above(Node):
     def __init__(self, child: Node) -> None:
         self.child = child
         self.size = child.size
-        self.ids = child.ids
+        self.ids, self.seal, self.certain = child.ids, child.seal, child.certain
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return self.child.pick(position, epoch)
@@ -159,3 +179,6 @@ class Above(Node):
 
     def leaves(self) -> Iterator[Leaf]:
         return self.child.leaves()
+
+    def count_labels(self, picks: Picks) -> int:
+        return self.child.count_labels(picks)

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock import _rng
 from penstock._errors import UsageError
+from penstock.order._superblocks import WINDOW, shuffle_windows
 from penstock.order.blocks import permute_blocks
 from penstock.order.shuffle import permute
 from penstock.steps.base import Context, Step
@@ -32,10 +33,12 @@ class Shuffle(Step):
                 got="an endless one",
                 fix="shuffle first: .shuffle().repeat(), or shuffle each source before penstock.mix()",
             )
-        return _Shuffled(child, child.size, self, context.place)
+        return Shuffled(child, child.size, self, context.place)
 
 
-class _Shuffled(Above):
+class Shuffled(Above):
+    """The child's rows in an order drawn for each epoch; rows that come in stretches (packs) stay near each other."""
+
     def __init__(self, child: Node, size: int, step: Shuffle, place: int) -> None:
         super().__init__(child)
         self.rows = size
@@ -55,6 +58,8 @@ class _Shuffled(Above):
     def _permute(self, position: I64, epoch: int) -> I64:
         key = _rng.key(self.base, epoch)
         if self.step.block is None:
+            if self.child.stretches is not None:
+                return shuffle_windows(position, self.child.stretches, self.step.window or WINDOW, key)
             return permute(position, self.rows, key)
         window = self.step.window or 16
         return permute_blocks(position, self.rows, self.step.block, window, key)

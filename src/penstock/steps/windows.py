@@ -13,7 +13,9 @@ import numpy as np
 
 from penstock._errors import UsageError
 from penstock.order import windows as order
+from penstock.order._pieces import ranges
 from penstock.sources.base import TokenSource
+from penstock.steps import masks
 from penstock.steps.base import Context, Step
 from penstock.steps.node import I64, Above, Fetched, Leaf, Node, Picks
 
@@ -48,7 +50,8 @@ class Windows(Step):
                 where=str(source.describe().get("path", "")),
                 fix="use a smaller length, or more text",
             )
-        return _Windowed(child, source, self.length, stride, count)
+        kind = _Windowed if masks.runs_of(source) is None else _Masked
+        return kind(child, source, self.length, stride, count)
 
 
 class _Windowed(Above):
@@ -82,3 +85,26 @@ class _Windowed(Above):
             ],
             "documents_in_window": last - first + 1,
         }
+
+
+class _Masked(_Windowed):
+    """Windows over documents with loss masks: the label of a token that is not learnt is -100."""
+
+    def __init__(self, child: Node, source: TokenSource, length: int, stride: int, count: int) -> None:
+        super().__init__(child, source, length, stride, count)
+        self.runs = masks.runs_of(source)
+
+    def fetch(self, picks: Picks) -> Fetched:
+        columns, used = super().fetch(picks)
+        labels = np.asarray(columns["labels"]).astype(np.int64)
+        begin = order.starts(picks.record, self.stride) + 1
+        first, last = (self.source.documents_at(p) for p in (begin, begin + self.length - 1))
+        documents = ranges(first, last - first + 1)
+        starts = np.maximum(self.source.starts(documents), np.repeat(begin, last - first + 1))
+        # The pieces of all windows tile them, so where one begins is where the one before ends.
+        row = np.repeat(np.arange(len(begin)) * self.length - begin, last - first + 1)
+        lengths = np.diff(starts + row, append=labels.size)
+        if self.runs is not None:
+            known = masks.learnt(self.runs(documents), starts - self.source.starts(documents), lengths)
+            labels.reshape(-1)[~known] = masks.IGNORE
+        return Fetched({**columns, "labels": labels}, used)

@@ -156,6 +156,18 @@ class TokenStore:
                 columns[spec.name] = self._read_column(spec, indices)
         return columns
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the store's own columns."""
+        return [spec.name for spec in self.manifest.columns]
+
+    def column(self, name: str, indices: NDArray[np.int64]) -> Ragged | NDArray[Any]:
+        """One column of some documents, without their tokens."""
+        spec = next((s for s in self.manifest.columns if s.name == name), None)
+        if spec is None:
+            raise UsageError(f"a column of the store: {', '.join(self.columns) or 'it has none'}", got=repr(name))
+        return self._read_column(spec, check_range(indices, len(self), "documents"))
+
     def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._spans(check_range(indices, len(self), "documents"))[1]
 

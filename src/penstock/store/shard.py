@@ -25,6 +25,9 @@ from penstock.store.arrays import touched
 from penstock.store.layout import Header, Section
 from penstock.store.writer import ShardInfo
 
+_WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
+_ASKED_FOR = 4096  # pages announced to the system at a time
+
 
 class Shard:
     """A shard file, opened when first used. `expected` is what the manifest says of it."""
@@ -171,8 +174,12 @@ class Shard:
 
     def check_pages(self, pages: NDArray[np.int64]) -> None:
         """Hashes these pages; raises at the first that is not what was written."""
-        view = memoryview(self.open())
+        opened = self.open()
+        view = memoryview(opened)
         size, stop = self.header.page_bytes, self.body_bytes
+        if 1 < len(pages) <= _ASKED_FOR and _WILL_NEED is not None:
+            for page in pages.tolist():  # storage then reads them side by side, not one after another
+                opened.madvise(_WILL_NEED, page * size, min(size, stop - page * size))
         for page in pages.tolist():
             found = xxhash.xxh3_64_intdigest(view[page * size : min((page + 1) * size, stop)])
             if found != int(self._hashes[page]):

@@ -26,7 +26,7 @@ class TextDataset(BaseDataset):
 
     def texts_at(self, indices: NDArray[np.int64]) -> list[str]:
         """The texts of these records."""
-        raise NotImplementedError
+        raise self._missing("texts_at")
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         chosen = self.check_indices(indices)

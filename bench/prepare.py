@@ -1,0 +1,125 @@
+"""`penstock prepare` from JSONL to a verified store, beside HF `datasets.map` and gigatoken's bare `encode_files`.
+
+The corpus is Python source that every machine has: the standard library and installed packages, until 120 MB.
+"""
+
+from __future__ import annotations
+
+import json
+import site
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.common import judge, medians, rounds, save, table
+
+CORPUS_BYTES = 120_000_000
+HF_BYTES = 15_000_000  # the slow one gets a slice
+VOCABULARY = 16_000
+
+
+def sources() -> Iterator[str]:
+    for folder in (sysconfig.get_paths()["stdlib"], *site.getsitepackages()):
+        for path in sorted(Path(folder).rglob("*.py")):
+            try:
+                yield path.read_text("utf-8")
+            except (OSError, UnicodeDecodeError):
+                continue
+
+
+def write_corpus(path: Path, most: int) -> int:
+    size = 0
+    with path.open("w") as file:
+        for text in sources():
+            size += file.write(json.dumps({"text": text}) + "\n")
+            if size > most:
+                break
+    return path.stat().st_size
+
+
+def write_tokenizer(path: Path, corpus: Path) -> None:
+    """A byte-level BPE in GPT-2's shape, trained on a slice of the corpus."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    with corpus.open() as file:
+        texts = [json.loads(line)["text"] for _, line in zip(range(1500), file, strict=False)]
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(path))
+
+
+def ours(corpus: Path, tokenizer: Path, size: int) -> float:
+    from penstock.prepare.run import prepare
+    from penstock.sources.jsonl import JsonlFiles
+    from penstock.store.verify import verify
+
+    with tempfile.TemporaryDirectory() as out:
+        began = time.perf_counter()
+        prepare(JsonlFiles(str(corpus)), str(tokenizer), out)
+        verify(out).raise_first()
+        return size / 1e6 / (time.perf_counter() - began)
+
+
+def bare(corpus: Path, tokenizer: Path, size: int) -> float:
+    """gigatoken reading and parsing the file by itself, tokens in memory: no store, no check."""
+    import gigatoken
+
+    engine = gigatoken.Tokenizer.from_json(tokenizer.read_text())
+    began = time.perf_counter()
+    engine.encode_files(gigatoken.JsonlFileSource([str(corpus)], field="text"))
+    return size / 1e6 / (time.perf_counter() - began)
+
+
+def hf(corpus: Path, tokenizer: Path, size: int) -> float:
+    import datasets
+    from transformers import PreTrainedTokenizerFast
+
+    datasets.disable_progress_bars()
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer))
+    with tempfile.TemporaryDirectory() as cache:
+        began = time.perf_counter()
+        rows = datasets.load_dataset("json", data_files=str(corpus), split="train", cache_dir=cache)
+        rows.map(lambda b: {"input_ids": fast(b["text"])["input_ids"]}, batched=True, num_proc=2, remove_columns=["text"])
+        return size / 1e6 / (time.perf_counter() - began)
+
+
+def run(count: int = 3) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        corpus, small, tokenizer = folder / "corpus.jsonl", folder / "small.jsonl", folder / "tokenizer.json"
+        size, small_size = write_corpus(corpus, CORPUS_BYTES), write_corpus(small, HF_BYTES)
+        write_tokenizer(tokenizer, corpus)
+        found = rounds(
+            {
+                "penstock prepare": lambda: ours(corpus, tokenizer, size),
+                "gigatoken encode_files, bare": lambda: bare(corpus, tokenizer, size),
+                "HF datasets.map, 2 processes": lambda: hf(small, tokenizer, small_size),
+            },
+            count,
+        )
+    rates = medians(found)
+    ours_rate, bare_rate, hf_rate = rates.values()
+    table("JSONL to tokens", [(n, f"{v:.1f}") for n, v in rates.items()], ("what", "MB/s"))
+    targets = [
+        judge("times HF datasets.map", ours_rate / hf_rate, 10),
+        judge("of gigatoken's bare encode_files", ours_rate / bare_rate, 0.4),
+    ]
+    table("Targets", targets, ("what", "measured", "target", ""))
+    facts = {"mb_per_second": rates, "targets": targets}
+    save("prepare", facts)
+    return facts
+
+
+if __name__ == "__main__":
+    run()

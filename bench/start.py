@@ -1,0 +1,121 @@
+"""Starting: import time, first batch from a store of 1 B tokens, restoring, memory of a huge virtual pipeline."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.common import judge, save, table
+
+TOKENS = 1_000_000_000
+
+
+def import_seconds(module: str) -> float:
+    code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(9)]
+    return statistics.median(float(r.stdout) for r in runs)
+
+
+def write_store(folder: Path) -> None:
+    from penstock.columns import Ragged
+    from penstock.store.manifest import write_manifest
+    from penstock.store.writer import ShardWriter
+
+    piece = np.random.default_rng(0).integers(0, 50_257, 10_000_000).astype(np.uint16)
+    offsets = np.arange(0, len(piece) + 1, 1000)
+    shards = []
+    for number in range(4):
+        with ShardWriter(folder / f"{number:05d}.tokens", vocab_size=50_257) as shard:
+            for _ in range(TOKENS // len(piece) // 4):
+                shard.add(Ragged(piece, offsets))
+        shards.append(shard.finish())
+    write_manifest(folder, shards)
+
+
+FIRST = """
+import time, json, sys, os, glob
+import numpy, torch, penstock as ps
+import penstock.read, penstock.outputs.torch, penstock.sources.tokens
+def forget():
+    for path in glob.glob(sys.argv[1] + "/*.tokens"):
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+times = []
+for turn in range(9):
+    if turn in (7, 8): forget()
+    t = time.perf_counter()
+    loader = ps.open_store(sys.argv[1]).windows(1024).shuffle(seed=1).batch(32).to_torch()
+    next(iter(loader))
+    times.append(time.perf_counter() - t)
+print(json.dumps(times))
+"""
+
+RESTORE = """
+import time, json, sys
+import numpy, penstock as ps
+class Virtual:
+    def __len__(self): return 10**12
+    def read(self, indices): return {"x": indices}
+    def fingerprint(self): return "virtual"
+    def describe(self): return {"kind": "virtual"}
+    def locate(self, index): return {"row": index}
+def make(): return ps.Pipeline(Virtual()).shuffle(seed=1).batch(32).to_numpy(threads=0)
+make().batch_at(0)
+def restore(step):
+    best = []
+    for _ in range(31):
+        state = make().state_dict() | {"step": step, "n": 32 * step}
+        t = time.perf_counter()
+        loader = make(); loader.load_state_dict(state); next(iter(loader))
+        best.append(time.perf_counter() - t)
+    return sorted(best)[15]
+import re
+def peak(): return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+before = peak()
+facts = {"at_10": restore(10), "at_1e6": restore(10**6), "state": len(json.dumps(make().state_dict()))}
+loader = make()
+run = iter(loader)
+for _ in range(3000): next(run)
+facts["memory_mb"] = peak() - before
+print(json.dumps(facts))
+"""
+
+
+def child(code: str, *arguments: str) -> Any:
+    out = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return json.loads(out.stdout)
+
+
+def run() -> dict[str, Any]:
+    ours, numpy = import_seconds("penstock"), import_seconds("numpy")
+    with tempfile.TemporaryDirectory() as name:
+        began = time.perf_counter()
+        write_store(Path(name))
+        print(f"  wrote {TOKENS:,} tokens in {time.perf_counter() - began:.1f} s")
+        first = child(FIRST, name)
+    facts = child(RESTORE)
+    targets = [
+        judge("import penstock, ms more than numpy's own", 1e3 * (ours - numpy), 50, most=True),
+        judge("first batch of 1 B tokens, ms, first time in a process", 1e3 * first[0], 100, most=True),
+        judge("first batch of 1 B tokens, ms, median of 7", 1e3 * statistics.median(first[:7]), 100, most=True),
+        judge("first batch of 1 B tokens, ms, files not in memory", 1e3 * min(first[7:]), 100, most=True),
+        judge("restore at step 10^6, times that at step 10", facts["at_1e6"] / facts["at_10"], 1.5, most=True),
+        judge("state, bytes", facts["state"], 1024, most=True),
+        judge("10^12 virtual samples, MB more", facts["memory_mb"], 50, most=True),
+    ]
+    table("Starting and restoring", targets, ("what", "measured", "target", ""))
+    print(f"  import: penstock {1e3 * ours:.0f} ms, numpy {1e3 * numpy:.0f} ms; restore: {1e3 * facts['at_10']:.2f} ms")
+    save("start", {"targets": targets, "import_ms": [1e3 * ours, 1e3 * numpy], "first_ms": first, **facts})
+    return {"targets": targets}
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,1 @@
+"""Named datasets into JAX: `CapibaraDataLoader`, its configs, and how a name becomes data."""

@@ -1,0 +1,108 @@
+"""Loss masks as runs: which tokens of a document are learnt, a few numbers a document instead of one a token.
+
+The column `loss_runs` of a token store holds, for each document, the lengths of its runs of masked and learnt tokens,
+in turn, masked first (0 when the document begins with a learnt one). Tokens beyond the last run are masked. Everything
+is a handful of NumPy calls, whatever the number of documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.columns import Columns, Ragged
+from penstock.order._pieces import I64, prefix
+
+RUNS = "loss_runs"
+IGNORE = -100
+
+ReadRuns = Callable[[I64], Ragged]
+
+
+def encode_runs(learnt: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """The runs of one document.
+
+    >>> encode_runs(np.array([False, False, True, True, False])).tolist(), encode_runs(np.array([True])).tolist()
+    ([2, 2], [0, 1])
+    """
+    edges = np.flatnonzero(np.diff(learnt, prepend=False, append=False))
+    return np.diff(edges, prepend=0).astype(np.uint32)
+
+
+class _Learnt(NamedTuple):
+    """The learnt stretches of some pieces: the piece of each, and where in the piece it begins and ends."""
+
+    piece: I64
+    begin: I64
+    end: I64
+
+
+def _stretches(runs: Ragged, starts: I64, lengths: I64) -> _Learnt:
+    counts = runs.lengths
+    values = runs.values[runs.offsets[0] : runs.offsets[-1]].astype(np.int64)
+    at = np.arange(len(values)) - np.repeat(runs.offsets[:-1] - runs.offsets[0], counts)
+    ends = np.cumsum(values)
+    before = np.concatenate([[0], ends])[runs.offsets[:-1] - runs.offsets[0]]
+    learnt = at % 2 == 1
+    piece = np.repeat(np.arange(len(counts)), counts)[learnt]
+    end = ends[learnt] - before[piece] - starts[piece]
+    begin = np.clip(end - values[learnt], 0, lengths[piece])
+    end = np.clip(end, 0, lengths[piece])
+    kept = begin < end
+    return _Learnt(piece[kept], begin[kept], end[kept])
+
+
+def learnt(runs: Ragged, starts: I64, lengths: I64) -> NDArray[np.bool_]:
+    """Whether each token is learnt, pieces one after another: piece i is `lengths[i]` tokens of the document whose runs
+    are row i, from its token `starts[i]` on.
+
+    >>> learnt(Ragged.of([[2, 2], [0, 1]]), np.array([1, 0]), np.array([4, 2])).tolist()
+    [False, True, True, False, True, False]
+    """
+    edges = prefix(lengths)
+    piece, begin, end = _stretches(runs, starts, lengths)
+    change = np.zeros(int(edges[-1]) + 1, np.int8)
+    change[edges[piece] + begin] = 1
+    change[edges[piece] + end] -= 1  # stretches never overlap, so no place is named twice
+    return np.cumsum(change[:-1], dtype=np.int8).view(np.bool_)
+
+
+def count(runs: Ragged, starts: I64, lengths: I64) -> int:
+    """How many tokens of these pieces are learnt, without looking at each token.
+
+    >>> count(Ragged.of([[2, 2], [0, 1]]), np.array([3, 0]), np.array([4, 2]))
+    2
+    """
+    _, begin, end = _stretches(runs, starts, lengths)
+    return int((end - begin).sum())
+
+
+def runs_of(source: Any) -> ReadRuns | None:
+    """How to read the runs of some documents of a source; None when it has none."""
+    if RUNS not in getattr(source, "columns", ()) or not hasattr(source, "column"):
+        return None
+    return lambda documents: source.column(RUNS, documents)
+
+
+def with_labels(columns: Columns) -> Columns:
+    """Documents with `labels` in place of their runs: the next token where it is learnt, -100 elsewhere.
+
+    >>> made = with_labels({"input_ids": Ragged.of([[5, 6, 7], [8]]), "loss_runs": Ragged.of([[1, 2], [0, 1]])})
+    >>> made["labels"].tolist()
+    [[6, 7, -100], [-100]]
+    """
+    ids, runs = columns["input_ids"], columns[RUNS]
+    out = {name: column for name, column in columns.items() if name != RUNS}
+    if isinstance(ids, Ragged) and isinstance(runs, Ragged):
+        values = ids.values[ids.offsets[0] : ids.offsets[-1]]
+        offsets = ids.offsets - ids.offsets[0]
+        labels = np.full(len(values), IGNORE, np.int64)
+        labels[:-1] = values[1:]
+        lengths = np.diff(offsets)
+        labels[~learnt(runs, np.ones(len(lengths), np.int64), lengths)] = IGNORE
+        labels[offsets[1:][lengths > 0] - 1] = IGNORE
+        out["labels"] = Ragged(labels, offsets)
+    return out

@@ -1,0 +1,198 @@
+"""Batches that a plan cuts: what `bucket` and `batch_tokens` share. Lengths decide how many rows a step has.
+
+Step n is a set of records and a padded length, by arithmetic on lengths; nothing is read to find them. The set is the
+same for any number of ranks. Each rank takes its share of the rows, which differ by at most one; where shapes are fixed
+(padded buckets, static budgets) every rank has the same number. Where a share is short of that, or empty because a step
+has fewer rows than there are ranks, it is filled with a copy of a row that does not count: `valid` is False and labels
+are -100. So every rank has a batch at every step. `valid_labels` counts the labels of the step on all ranks together.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock import _rng
+from penstock._errors import UsageError
+from penstock.columns import Columns, Ragged
+from penstock.order._pieces import Batches
+from penstock.order._superblocks import LengthSource
+from penstock.order.balance import attention_cost, deal
+from penstock.order.buckets import BucketPlan
+from penstock.order.budget import BudgetPlan
+from penstock.order.shard import rows_of_rank
+from penstock.sources.base import Source, TokenSource
+from penstock.steps import masks
+from penstock.steps.base import Context, Step
+from penstock.steps.batch import Batch
+from penstock.steps.node import I64, Above, Epoch, Leaf, Node, Picks
+from penstock.steps.pad import Pad
+from penstock.steps.shuffle import Shuffled
+
+
+class _Each(Batch):
+    """A step of the plan is a batch, whatever its rows; rows that fill up are marked."""
+
+    def rows(self, world: int) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class PlannedStep(Step):
+    """A verb in the place of `.batch()`. Only `balance` may change at a restore."""
+
+    @property
+    def batch(self) -> Batch:
+        return _Each(1, remainder="pad")
+
+    def spec(self) -> dict[str, Any]:
+        return {name: value for name, value in super().spec().items() if name != "balance"}
+
+    @abstractmethod
+    def plan(self, lengths: LengthSource, records: int, key: int) -> BucketPlan | BudgetPlan:
+        """The plan of all batches."""
+
+    def build(self, child: Node, context: Context) -> Node:
+        shuffled = child if isinstance(child, Shuffled) else None
+        leaf = child if shuffled is None else shuffled.child
+        if shuffled is not None and shuffled.step.block is not None:
+            raise UsageError(f".shuffle(seed) without block before .{self.name}()", got=f"block={shuffled.step.block}")
+        source = leaf.source if isinstance(leaf, Leaf) else None
+        measure = None if source is None else measure_of(source)
+        if not isinstance(leaf, Leaf) or measure is None:
+            raise UsageError(
+                f"documents of tokens right before .{self.name}(), and at most a .shuffle() between",
+                got="another step" if source is None else f"records of {source.describe().get('kind', 'a source')}",
+                fix=f"put .tokenize(...) before .{self.name}(), and .map_batches() after it",
+            )
+        key = _rng.key(context.seed, self.name, context.place) if shuffled is None else shuffled.base
+        made = self.plan(lambda a, b: measure(np.arange(a, b)), len(leaf.source), key)
+        return Planned(leaf, self, made, measure, shuffle=shuffled is not None)
+
+
+def measure_of(source: Source) -> Callable[[I64], I64] | None:
+    """How to find the lengths of some of a source's documents; None when it has no tokens."""
+    if isinstance(source, TokenSource):
+        return source.lengths
+    if "input_ids" not in getattr(source, "columns", ()):
+        return None
+    if not isinstance(source.read(np.zeros(1, np.int64))["input_ids"], Ragged):
+        return None
+    return lambda records: source.read(records)["input_ids"].lengths  # type: ignore[union-attr]
+
+
+class Share(NamedTuple):
+    """One rank's rows of some steps: rows [edges[i], edges[i + 1]) make step i, of which the first `real[i]` count."""
+
+    records: I64
+    edges: list[int]
+    real: list[int]
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Adds the count of labels."""
+
+    def apply(self, columns: Columns, labels: int) -> Columns:
+        return {**columns, "valid_labels": np.array(labels, np.int64)} if "labels" in columns else columns
+
+
+class Planned(Above):
+    """A node whose rows are steps: `size` batches an epoch."""
+
+    def __init__(
+        self,
+        child: Leaf,
+        step: PlannedStep,
+        plan: BucketPlan | BudgetPlan,
+        measure: Callable[[I64], I64],
+        shuffle: bool,
+    ) -> None:
+        super().__init__(child)
+        self.step, self.plan, self.measure, self.shuffle = step, plan, measure, shuffle
+        self.source = child.source
+        self.size = plan.n_batches
+        if self.size == 0:
+            raise UsageError(
+                f"at least one batch in .{step.name}()",
+                got=f"none from {len(child.source)} records",
+                fix='smaller batches, remainder="short", or records that fit',
+            )
+        self.fixed = plan.static if isinstance(plan, BudgetPlan) else plan.remainder == "pad"
+        self.cut = isinstance(plan, BudgetPlan) and plan.overlong == "truncate"
+        self.balance = bool(getattr(step, "balance", False))
+        self.rows = max(1, len(child.source) // self.size)  # of a step, on average
+        self.runs = masks.runs_of(child.source)
+        self.ids = child.ids | {"input_ids", "labels"}
+        self.labelled = "labels" in getattr(child.source, "columns", ())
+        self.seal = _Counted()
+        self._pads: dict[int, Pad] = {}
+
+    def batches(self, position: I64, epoch: int) -> Batches:
+        """The records of some steps of an epoch, and the shape of each."""
+        return self.plan.batch(position, epoch, shuffle=self.shuffle)
+
+    def pick(self, position: I64, epoch: Epoch) -> Picks:
+        """The records of these steps one after another; all of one epoch."""
+        number = int(epoch) if not isinstance(epoch, np.ndarray) else int(epoch[0])
+        return self.picks(self.batches(position, number).records, number)
+
+    def picks(self, records: I64, epoch: int) -> Picks:
+        """A record comes once in an epoch, so its number is also its row's number in the run."""
+        return Picks(records, epoch, slot=records + epoch * len(self.source))
+
+    def share(self, batches: Batches, rank: int, world: int) -> Share:
+        """What one rank takes of each batch."""
+        kept, edges, real = [], [0], []
+        offsets, rows = batches.offsets.tolist(), batches.rows.tolist()
+        costs = attention_cost(self.lengths(batches.records)) if self.balance and world > 1 else None
+        for i, (a, b) in enumerate(pairwise(offsets)):
+            if costs is None:
+                start, stop = rows_of_rank(b - a, rank, world)
+                mine = batches.records[a + start : a + stop]
+            else:
+                mine = batches.records[a + deal(costs[a:b], world)[rank]]
+            most = -(-rows[i] // world) if self.fixed else max(1, len(mine))
+            kept.append(mine)
+            if most > len(mine):
+                kept.append(np.repeat(mine[-1:] if len(mine) else batches.records[a : a + 1], most - len(mine)))
+            edges.append(edges[-1] + most)
+            real.append(len(mine))
+        return Share(np.concatenate(kept), edges, real)
+
+    def lengths(self, records: I64) -> I64:
+        """Tokens of each record, as many as a batch may hold."""
+        found = self.measure(records)
+        return np.minimum(found, self.plan.longest) if isinstance(self.plan, BudgetPlan) else found
+
+    def padded(self, columns: Columns, width: int) -> Columns:
+        """Rows of one length, with attention mask and labels."""
+        pad = self._pads.get(width)
+        if pad is None:
+            options = {name: getattr(self.step, name) for name in ("pad_id", "side")}
+            pad = self._pads[width] = Pad(width, truncate=self.cut, **options)
+        out = pad.apply(columns, Picks(np.empty(0, np.int64), 0), 0)
+        given, labels = columns.get("labels"), out.get("labels")
+        if self.cut and isinstance(given, Ragged) and isinstance(labels, np.ndarray):
+            labels[given.lengths > width, -1] = masks.IGNORE  # the token it names was cut off
+        return out
+
+    def count_labels(self, picks: Picks) -> int:
+        if self.labelled:
+            columns = self.child.fetch(picks).columns
+            return valid(self.padded(columns, int(self.lengths(picks.record).max(initial=1))))
+        lengths = self.lengths(picks.record)
+        if self.runs is not None:
+            return masks.count(self.runs(picks.record), np.ones(len(lengths), np.int64), np.maximum(lengths - 1, 0))
+        return int(np.maximum(lengths - 1, 0).sum())
+
+
+def valid(columns: Columns) -> int:
+    """How many labels of a batch count."""
+    labels = columns.get("labels")
+    return int(np.count_nonzero(labels != masks.IGNORE)) if isinstance(labels, np.ndarray) else 0

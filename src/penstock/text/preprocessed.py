@@ -1,0 +1,265 @@
+"""`PreprocessedDataset`: records through a prompt engine as a map-style torch dataset, each row made once and kept.
+
+Rows are made when first asked for and kept in memory up to `cache_bytes`. What is in the cache stays: an epoch that
+walks all rows would push every one of them out of a cache that makes room, and hit none. Access costs a dictionary
+look-up and a copy of the row, so that nobody can spoil what is kept. Safe from many threads; a pickled copy (a DataLoader
+worker's) takes the records and the engine along but no cache.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _hash, _rng
+from penstock._errors import DataError, PenstockError, UsageError
+from penstock._ledger import Ledger
+from penstock.order.shuffle import permute
+from penstock.outputs.torch_data import data, torch
+from penstock.text.records import Prompted, Records, RowCollate, records_of
+
+CACHE_BYTES = 1 << 30
+MOST_TRIES = 10_000
+_ROW_BYTES, _VALUE_BYTES = 300, 120  # what Python takes for a dict of few keys and for one array
+_SPARE = _rng.key("preprocessed", "spare")
+
+Row = dict[str, Any]
+
+
+class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
+    """Rows by number.
+
+    `hf_dataset`: a datasets.Dataset, a list or other sequence of dicts, a JSON-lines path, a pipeline. `prompt_engine`:
+    a `PromptEngine` or any function from a record to a dict. `cache_enabled=False` makes every row anew.
+
+    A record that the engine skips (it gives None), or that fails under `skip_errors=True`, keeps its position: another
+    record of this dataset stands there, chosen by the position alone, so no other row moves. `skipped` counts such
+    records and `ledger` names them. Without `skip_errors` a failing record is an error that names it.
+
+    >>> dataset = PreprocessedDataset([{"n": 1}, {"n": 2}, {"n": 3}], lambda r: {"double": 2 * r["n"]})
+    >>> dataset[-1], dataset.select([2, 0])[0], [row["double"] for row in dataset[1:]]
+    ({'double': 6}, {'double': 6}, [4, 6])
+    """
+
+    def __init__(
+        self,
+        hf_dataset: Any,
+        prompt_engine: Callable[..., Any],
+        cache_enabled: bool = True,
+        cache_bytes: int = CACHE_BYTES,
+        *,
+        skip_errors: bool = False,
+    ) -> None:
+        if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
+            raise UsageError("cache_bytes of 0 or more", got=repr(cache_bytes), fix="cache_bytes=2**30 is 1 GiB")
+        records = records_of(hf_dataset)
+        if not len(records):
+            raise UsageError("at least one record", got="an empty dataset", fix="check how it was loaded or filtered")
+        limit = cache_bytes if cache_enabled else 0
+        self._made = _Made(records, Prompted(prompt_engine), limit, skip_errors)
+        self._numbers: NDArray[np.int64] | range = range(len(records))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A row; for a slice, a dataset of those rows; for a list of numbers, a list of rows."""
+        if isinstance(index, slice):
+            return self._view(np.arange(*index.indices(len(self))))
+        if isinstance(index, list | tuple | np.ndarray) or (isinstance(index, torch.Tensor) and index.ndim):
+            return self.__getitems__(index)
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Any) -> list[Row]:
+        """Many rows at once, as torch's DataLoader asks for them: missing ones are read in one call."""
+        positions = self._positions(indices)
+        rows = self._made.rows([int(self._numbers[p]) for p in positions])
+        return [self._spare(p) if row is None else row for p, row in zip(positions, rows, strict=True)]
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self[i] for i in range(len(self)))
+
+    def select(self, indices: Any) -> PreprocessedDataset:
+        """A dataset of these rows, in this order; nothing is copied and the cache is shared."""
+        return self._view(np.array(self._positions(indices), np.int64))
+
+    def _view(self, positions: NDArray[np.int64]) -> PreprocessedDataset:
+        view = copy.copy(self)
+        view._numbers = np.asarray(self._numbers, np.int64)[positions]
+        return view
+
+    def _positions(self, indices: Any) -> list[int]:
+        n = len(self)
+        out = []
+        for index in indices.tolist() if hasattr(indices, "tolist") else indices:
+            if isinstance(index, bool) or not hasattr(index, "__index__"):
+                raise TypeError(f"row numbers must be integers, not {type(index).__name__}")
+            at = index.__index__()
+            if not -n <= at < n:
+                raise IndexError(f"row {at} of {n}")
+            out.append(at % n)
+        return out
+
+    def _spare(self, position: int) -> Row:
+        """The row that stands where a skipped record would: the first good one of a permutation keyed by position."""
+        n = len(self)
+        tries = min(n, MOST_TRIES)
+        for lo in range(0, tries, 64):
+            turns = np.arange(lo, min(tries, lo + 64))
+            for at in permute(turns, n, _rng.key(_SPARE, position)).tolist():
+                (row,) = self._made.rows([int(self._numbers[at])])
+                if row is not None:
+                    return row
+        raise DataError(
+            "a record that the prompt engine keeps",
+            got=f"none among {tries} tried for one row; {self.skipped} skipped in all",
+            where=f"row {position}: {self.locate(position)}",
+            fix="look at .ledger for the reasons; check template, max_length and data",
+        )
+
+    def locate(self, index: int) -> str:
+        """Which record is at a position, in words: its number, or its file and line."""
+        return self._made.records.name(int(self._numbers[self._positions([index])[0]]))
+
+    @property
+    def skipped(self) -> int:
+        """Different records that were skipped so far, by this dataset and all that share its cache."""
+        return self._made.ledger.total
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was skipped, and why."""
+        return self._made.ledger
+
+    @property
+    def cached_bytes(self) -> int:
+        """Memory that kept rows take, as counted against `cache_bytes`."""
+        return self._made.held
+
+    @property
+    def collate_fn(self) -> RowCollate:
+        """The collate function that `DataLoaderBuilder` takes when it is given none."""
+        return RowCollate(self._made.engine.pad_token_id())
+
+    def fingerprint(self) -> str:
+        """Identity of records, selection and engine; reads all records once."""
+        chosen = None if isinstance(self._numbers, range) else self._numbers
+        return _hash.content_id(
+            [
+                "preprocessed",
+                self._made.records.fingerprint(),
+                self._made.engine.identity,
+                *([] if chosen is None else [chosen]),
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"PreprocessedDataset({len(self)} rows, {self.skipped} skipped, {self.cached_bytes} bytes cached)"
+
+
+class _Made:
+    """Rows by record number, made on demand and kept; None for a record that is skipped."""
+
+    def __init__(self, records: Records, engine: Prompted, limit: int, skip_errors: bool) -> None:
+        self.records, self.engine, self.limit, self.skip_errors = records, engine, limit, skip_errors
+        self.ledger = Ledger()
+        self._start()
+
+    def _start(self) -> None:
+        self.held = 0
+        self._cache: dict[int, Row] = {}
+        self._refused: set[int] = set()
+        self._lock = threading.Lock()
+
+    def rows(self, numbers: Sequence[int]) -> list[Row | None]:
+        cache, refused = self._cache, self._refused
+        missing = [n for n in dict.fromkeys(numbers) if n not in cache and n not in refused]
+        fresh = {n: self._make(n, record) for n, record in zip(missing, self._read(missing), strict=True)}
+        out: list[Row | None] = []
+        for n in numbers:
+            row = fresh.get(n)
+            if row is None:
+                row = cache.get(n)
+            out.append(None if row is None else _own(row))
+        return out
+
+    def _read(self, missing: list[int]) -> list[Any]:
+        try:
+            return self.records.read(missing) if missing else []
+        except PenstockError:
+            return self._one_by_one(missing)
+
+    def _one_by_one(self, missing: list[int]) -> list[Any]:
+        """After a read that failed as a whole: which of its records is the bad one."""
+        out: list[Any] = []
+        for n in missing:
+            try:
+                out += self.records.read([n])
+            except PenstockError as error:
+                out.append(error)
+        return out
+
+    def _make(self, number: int, record: Any) -> Row | None:
+        try:
+            row = self.engine(record, lambda: self.records.name(number))
+        except PenstockError as error:
+            if not self.skip_errors:
+                raise
+            self._refuse(number, error.expected, error.got)
+            return None
+        if row is None:
+            self._refuse(number, "a record that the prompt engine keeps", "None")
+            return None
+        self._keep(number, row)
+        return row
+
+    def _refuse(self, number: int, reason: str, detail: str) -> None:
+        with self._lock:
+            if number in self._refused:
+                return
+            self._refused.add(number)
+        self.ledger.add(self.records.name(number), number, reason, detail)
+
+    def _keep(self, number: int, row: Row) -> None:
+        if not self.limit:
+            return
+        size = _size(row)
+        with self._lock:
+            if number not in self._cache and self.held + size <= self.limit:
+                self._cache[number] = _own(row)
+                self.held += size
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("held", "_cache", "_refused", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.ledger = Ledger()
+        self._start()
+
+
+def _own(row: Row) -> Row:
+    """A copy that the caller may change."""
+    return {k: v.copy() if type(v) is np.ndarray else copy.deepcopy(v) for k, v in row.items()}
+
+
+def _size(row: Row) -> int:
+    return _ROW_BYTES + sum(_VALUE_BYTES + _payload(value) for value in row.values())
+
+
+def _payload(value: Any) -> int:
+    if isinstance(value, np.ndarray | torch.Tensor):
+        return int(value.nbytes)
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(64 + _payload(v) for v in value.values())
+    if isinstance(value, list | tuple):
+        numbers = bool(value) and isinstance(value[0], int | float)  # a list of numbers is not walked
+        return 40 * len(value) if numbers else sum(64 + _payload(v) for v in value)
+    return 32
