@@ -21,6 +21,13 @@ _HOMES = {
         "BadRecords DataError LimitError MissingExtra PenstockError RecordError StageError StateError StoreError "
         "UsageError UserCodeError WorkerDied"
     ),
+    "audio.config": "AudioModalityConfig",
+    "audio.synthetic": "SyntheticAudioDataset create_audio_dataset",
+    "augment": "Augment carry_keys",
+    "augment.guide": (
+        "augment_audio augment_audio_batch augment_audio_batch_jit augment_batch augment_batch_jit augment_image "
+        "augment_image_batch augment_text_batch augment_text_batch_jit augment_text_tokens"
+    ),
     "batching.collate": "create_causal_lm_collate create_collate_fn",
     "batching.fim": "create_fim_collate",
     "batching.mlm": "create_mlm_collate",
@@ -28,7 +35,27 @@ _HOMES = {
     "batching.schema": "OutputSchema",
     "batching.seq2seq": "create_seq2seq_collate",
     "columns": "Ragged",
+    "datasets.base": "BaseDataset",
+    "datasets.cached": "CachedDataset",
+    "datasets.config": "BaseModalityConfig ModalityConfiguration",
+    "datasets.memory": "MemoryEfficientDataset",
+    "datasets.split": "SubsetDataset split_dataset",
+    "datasets.transformed": "TransformDataset",
+    "datasets.validated": "ValidatedDataset validate_sample",
     "engine.loader": "Loader",
+    "image.mnist_like": "MNISTLikeDataset create_image_dataset",
+    "image.modality": "ImageModality ImageModalityConfig ImageRepresentation",
+    "image.synthetic": "SyntheticImageDataset",
+    "loaders.cached": "CachedLoader",
+    "loaders.multi_epoch": "create_multi_epoch_data_loader",
+    "loaders.multimodal": "create_multi_modal_loader",
+    "loaders.pad": "pad_batch",
+    "loaders.pipeline": "create_training_pipeline",
+    "loaders.prefetch": "PrefetchDataLoader",
+    "loaders.preprocess": "convert_to_float16 preprocess_batch vectorized_preprocessing",
+    "loaders.simple": "create_simple_data_loader",
+    "multimodal.paired": "MultiModalPairedDataset",
+    "multimodal.synthetic": "MultiModalDataset create_synthetic_multi_modal_dataset",
     "pipeline": "Pipeline mix",
     "prepare.run": "prepare",
     "read": (
@@ -39,6 +66,8 @@ _HOMES = {
     "text.micro_dataset": "TransformerDataset create_dataloaders",
     "text.micro_tokenizer": "MicroTransformerTokenizer",
     "text.prompts.engine": "PromptEngine",
+    "text.simple": "SimpleTextDataset",
+    "text.synthetic": "SyntheticTextDataset create_text_dataset",
     "text.tokenizers": "BulkEncoder as_tokenizer",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -7,18 +7,19 @@ other data or steps is refused and says what differs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from penstock._errors import StateError
 from penstock.engine.cuts import Cuts, Stage
-from penstock.plan import Plan, differences
+from penstock.plan import Definition, Mix, Plan, differences
 
 FORMAT = 1
 
 
 def save(plan: Plan, cuts: Cuts, step: int) -> dict[str, Any]:
     """The state before batch `step`."""
-    return {
+    state = {
         "penstock": FORMAT,
         "fingerprint": plan.fingerprint,
         "parts": [list(part) for part in plan.parts],
@@ -27,6 +28,29 @@ def save(plan: Plan, cuts: Cuts, step: int) -> dict[str, Any]:
         "n": cuts.row(step),
         "stages": [list(stage) for stage in cuts.stages],
     }
+    origin = plan.definition.origin
+    if isinstance(origin, Mix) and origin.stages:
+        state["mix"] = [[start, list(weights)] for start, weights in origin.stages]
+    return state
+
+
+def reweighted(definition: Definition, stages: Any) -> Definition:
+    """The definition with these changes of weights: [row of the run, weights] each."""
+    origin = definition.origin
+    if not isinstance(origin, Mix):
+        raise StateError("a mixture, whose weights can change", got="a single source", fix="penstock.mix([...])")
+    bad = next((s.name for s in definition.steps if s.name in ("shuffle", "skip", "repeat")), None)
+    if bad is not None:
+        raise StateError(
+            "a mixture whose rows come in its own order", got=f".{bad}() after it", fix=f"put .{bad}() inside the mixture"
+        )
+    try:
+        changes = tuple((int(start), tuple(float(w) for w in weights)) for start, weights in stages)
+    except (TypeError, ValueError) as error:
+        raise StateError("changes of weights as [row, weights]", got=str(stages)[:80]) from error
+    if any(len(weights) != len(origin.branches) for _, weights in changes):
+        raise StateError(f"{len(origin.branches)} weights, one per source", got=str(changes[-1][1]))
+    return replace(definition, origin=replace(origin, stages=changes))
 
 
 def restore(state: dict[str, Any], plan: Plan, cuts: Cuts, rows: int) -> tuple[Cuts, int]:

@@ -166,6 +166,8 @@ def test_dtype_and_shape_are_kept_and_the_input_is_not_written(images: np.ndarra
     assert made["image"].dtype == dtype
     assert made["image"].shape == before.shape
     assert made["image"].flags.c_contiguous
+    for op in ops:  # read-only, so a kernel that writes into what it was given raises
+        Augment(op)({"image": before}, augment.keys(np.arange(6)))
     np.testing.assert_array_equal(before, kept)
     np.testing.assert_array_equal(made["other"], np.arange(6))
 

@@ -44,7 +44,7 @@ IMAGE_ATOL, AUDIO_ATOL = 1e-5, 2e-5
 IMAGE_OPS = [
     Flip("vertical"), Rot90(p=0.5), Crop((20, 14), padding=4, fill=0.5),
     Crop(9, where="center"), RandomResizedCrop((10, 20)), Resize((7, 21)), Brightness(0.4),
-    Contrast(0.4, p=0.5), Saturation((0.0, 2.0)), Hue(0.5), Noise(0.2), Blur(), Blur((0, 1.0), p=1.0),
+    Contrast(0.4), Saturation((0.0, 2.0), p=0.5), Hue(0.5), Noise(0.2), Blur(), Blur((0, 1.0), p=1.0),
     Erase(p=1.0, fill=0.25), Mixup(classes=4), Cutmix(classes=4, p=0.7),
 ]  # fmt: skip
 AUDIO_OPS = [

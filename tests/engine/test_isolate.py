@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,7 @@ import pytest
 import penstock as ps
 from penstock.engine.child import Half, Job, load, ship
 from penstock.engine.isolate import LENT
+from penstock.engine.ring import Ring
 from penstock.outputs.numpy import NumpyOutput
 from penstock.testing import assert_same_batches
 from tests.resume.pipelines import PIPELINES
@@ -157,6 +159,11 @@ def test_a_slot_is_used_again_only_when_the_last_view_is_gone() -> None:
     assert kept.tolist() == [1005, 1006, 1007], "and outlive the run"
 
 
+def test_a_prefetch_of_hundreds_is_fine() -> None:
+    got = list(numbers(300).batch(1).to_numpy(isolate=True, prefetch=1000))
+    assert [int(b["x"][0]) for b in got] == list(range(300))
+
+
 def test_a_torch_tensor_keeps_its_slot() -> None:
     torch = pytest.importorskip("torch")
     run = iter(wide(60).batch(2).to_torch(isolate=True, prefetch=1))
@@ -184,6 +191,22 @@ def test_no_room_for_shared_memory_is_said_and_survived() -> None:
     with pytest.warns(RuntimeWarning, match="no shared memory for a batch of 2097152 bytes"):
         got = list(pipeline.to_numpy(isolate=True))
     assert_same_batches(list(wide(8, width=MB // 8).batch(2).to_numpy(threads=0)), got)
+
+
+def test_limits_of_the_system_are_kept_or_named() -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40 * MB, before[1]))
+        ring = Ring.create(8, 512 * MB)
+        os.close(ring.fd)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4 * MB, before[1]))
+        with pytest.raises(ps.LimitError, match="8 MB of shared memory") as caught:
+            Ring.create(8, 512 * MB)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert ring.shape.slots == 8
+    assert MB <= ring.shape.extent < 5 * MB
+    assert "ulimit -v, ulimit -f" in caught.value.fix
 
 
 # What is sent.
@@ -226,6 +249,16 @@ def test_without_cloudpickle_the_message_says_what_to_install(monkeypatch: pytes
     with pytest.raises(ps.MissingExtra, match="cloudpickle"):
         iter(numbers().map(lambda record: record).batch(5).to_numpy(isolate=True))
     assert len(list(numbers().batch(5).to_numpy(isolate=True))) == 12, "needed for functions only"
+
+
+def test_a_column_that_cannot_be_sent_back_is_named() -> None:
+    def locks(columns: dict) -> dict:
+        return {**columns, "lock": [threading.Lock() for _ in columns["x"]]}
+
+    with pytest.raises(ps.StageError, match="columns that can be sent to another process") as caught:
+        list(numbers().batch(5).map_batches(locks).to_numpy(isolate=True))
+    assert caught.value.where == "columns ['lock']"
+    assert "cannot pickle '_thread.lock'" in caught.value.got
 
 
 @pytest.mark.parametrize("wrong", [{"workers": -1}, {"workers": True}, {"isolate": 2}, {"on_worker_death": "ignore"}])

@@ -42,6 +42,7 @@ from penstock.engine.ring import TAKEN, THREADS, Ring, assemble, nameless_file, 
 from penstock.engine.work import Work
 
 LENT = 4  # batches of one child that a consumer may hold as views: this one, the one before, and two to spare
+MOST_AHEAD = 200  # batches of one child; a slot's number is a byte
 CHECK_SECONDS = 0.25  # how often a waiting consumer looks whether the child lives
 START_SECONDS = 60.0  # for a child to import and build, where a timeout is set
 NOTES_BYTES = 1 << 16
@@ -84,9 +85,8 @@ class Isolated:
         self._work, self._start, self._taken, self._stop = work, start, start, stop
         self._timeout, self._on_death = timeout, on_death
         self._every = workers if stop is None else max(1, min(workers, stop - start))
-        self._ahead = -(-ahead // self._every)
+        self._ahead = min(-(-ahead // self._every), MOST_AHEAD)
         self._max_bytes = max(1, max_bytes // self._every)
-        self._owner = os.getpid()
         self._lock = threading.RLock()
         self._closed = False
         self._links: list[Link] = []
@@ -246,7 +246,7 @@ class Link:
     """One child, as its parent sees it: the process, the socket, the ring and the file for its last words."""
 
     def __init__(self, share: Share, payload: int, slots: int, max_bytes: int) -> None:
-        self._owner, self._max_lent = os.getpid(), max_bytes // 2
+        self._max_lent = max_bytes // 2
         self.ready: float | None = None
         self.given = 0
         self.careful = share.careful > 0  # whether it replaces one that was lost
@@ -388,19 +388,16 @@ class Link:
     def end(self) -> None:
         """Waits for the child's end, by force after a moment, and closes what belongs to it.
 
-        In a forked copy of this process only the copies of descriptors are closed.
+        In a forked copy of this process there is no child to wait for; only the copies of descriptors are closed.
         """
         self._wire.close()
         if self._notes < 0:
             return
-        if os.getpid() == self._owner:
-            try:
-                self._process.wait(0.5 if self.ready else 0.05)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        else:
-            self._process.returncode = 0  # not ours to wait for
+        try:
+            self._process.wait(0.5 if self.ready else 0.05)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         for fd in (self._notes, self._life):
             os.close(fd)
         self._notes = -1

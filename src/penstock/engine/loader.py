@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from penstock.engine.ordered import Ordered
 from penstock.engine.pace import Pace
 from penstock.engine.stats import Stats
 from penstock.engine.work import Output, Work
-from penstock.plan import Definition, build
+from penstock.plan import Definition, Mix, build
 
 if TYPE_CHECKING:
     from penstock.engine.isolate import Isolated
@@ -154,7 +154,18 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state; ranks, threads and batch size may differ from those it was saved with."""
+        if isinstance(state, dict) and "mix" in state:
+            self._rebuild(states.reweighted(self.definition, state["mix"]))
         self._cuts, self._step = states.restore(state, self._plan, self._cuts, self._rows)
+
+    def set_weights(self, weights: Sequence[float]) -> None:
+        """Other proportions of a mixture, from the next batch on. What was given before stays as it was."""
+        origin = self.definition.origin
+        stages = [*(origin.stages if isinstance(origin, Mix) else ()), (self._cuts.row(self._step), tuple(weights))]
+        self._rebuild(states.reweighted(self.definition, stages))
+
+    def _rebuild(self, definition: Definition) -> None:
+        self.definition, self._plan = definition, build(definition)
 
     # What happened.
 

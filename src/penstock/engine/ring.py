@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import LimitError
+from penstock._errors import LimitError, StageError
 from penstock.columns import Columns, Ragged
 
 HEAD = max(4096, mmap.ALLOCATIONGRANULARITY)
@@ -271,11 +271,23 @@ class Desk:
         """One message: its length, then its bytes."""
         try:
             body = pickle.dumps(message, 5)
-        except Exception:
-            if "cloudpickle" not in sys.modules:
-                raise
-            body = sys.modules["cloudpickle"].dumps(message)  # values of classes that came by value
+        except Exception as error:
+            body = _by_value(message, error)
         try:
             self.wire.sendall(len(body).to_bytes(8, "little") + body)
         except OSError:
             self._ended.wait(5.0)  # the parent has gone; `listen` ends this process
+
+
+def _by_value(message: tuple[Any, ...], met: Exception) -> bytes:
+    """Values of classes that came by value go back by value, and are the parent's own classes again there."""
+    try:
+        cloudpickle = sys.modules["cloudpickle"]  # loaded when the plan needed it
+        return bytes(cloudpickle.dumps(message))
+    except Exception:
+        raise StageError(
+            "columns that can be sent to another process",
+            got=f"{type(met).__name__}: {met}",
+            where=f"columns {[name for name, kind, _ in message[3] if kind == 'object']}",
+            fix="return arrays, strings or plain data from the last step, or use isolate=False",
+        ) from met

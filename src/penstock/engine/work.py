@@ -23,7 +23,6 @@ from penstock.steps.masks import IGNORE
 from penstock.steps.node import Picks
 from penstock.steps.planned import Planned, valid
 
-BLOCK_ROWS = 16_384  # rows whose order is worked out in one call
 KEPT_BLOCKS = 4
 
 
@@ -132,7 +131,7 @@ class Work:
             per_rank = stage.rows
         else:
             per_rank = -(-stage.rows // self.plan.definition.world)
-        wide = max(1, BLOCK_ROWS // per_rank)
+        wide = max(1, self.plan.root.ahead // per_rank)
         number = (step - stage.step) // wide
         with self._lock:
             block = self._blocks.get(number)
@@ -193,25 +192,30 @@ class Work:
         plan = self.plan
         parts = []
         for i, (raw, (a, b)) in enumerate(zip(_split(columns, edges), pairwise(edges), strict=False), first):
+            mine = picks.rows(slice(a, b))
             part = raw if self._planned is None else self._planned.padded(raw, block.widths[i])
-            labels = self._labels(part, block, i) if self._seal is not None else 0
+            labels = self._labels(part, mine, block, i) if self._seal is not None else 0
             for step, base in plan.finish:
-                part = step.apply(part, picks.rows(slice(a, b)), base)
+                part = step.apply(part, mine, base)
             if self.pad:
                 part = _mark_padding(part, block.real[i])
             if plan.whole:
-                mine = rows_of_rank(b - a, plan.definition.rank, plan.definition.world)
-                part = cut(part, *mine)
+                start, stop = rows_of_rank(b - a, plan.definition.rank, plan.definition.world)
+                part, mine = cut(part, start, stop), mine.rows(slice(start, stop))
             if self._seal is not None:
-                part = self._seal.apply(part, labels)
+                part = self._seal.apply(part, mine, labels)
             parts.append(self.output.block(part, plan.root.ids) if whole else part)
         return parts
 
-    def _labels(self, part: Columns, block: Block, i: int) -> int:
-        """Labels that count in step i of the block, on all ranks."""
+    def _labels(self, part: Columns, mine: Picks, block: Block, i: int) -> int:
+        """Labels that count in step i of the block, on all ranks: by the plan, or counted where it cannot say."""
+        if not self.plan.root.certain:
+            return valid(cut(part, 0, block.real[i]))
         if block.everyone is not None:
-            return self.plan.root.count_labels(block.everyone.rows(slice(block.all_edges[i], block.all_edges[i + 1])))
-        return valid(part if block.real[i] == rows_of(part) else cut(part, 0, block.real[i]))
+            mine = block.everyone.rows(slice(block.all_edges[i], block.all_edges[i + 1]))
+        elif block.real[i] < len(mine):
+            mine = mine.rows(slice(0, block.real[i]))
+        return self.plan.root.count_labels(mine)
 
 
 def _split(columns: Columns, edges: list[int]) -> list[Columns]:

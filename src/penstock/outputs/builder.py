@@ -65,9 +65,10 @@ class DataLoaderBuilder:
         return self
 
     def with_workers(self, num: int, pin_memory: bool = True, *, processes: bool = False) -> DataLoaderBuilder:
-        """`num` threads (0: as it needs), or torch's worker processes with `processes=True`, for rows made in pure Python.
+        """`num` threads (0: as it needs), or torch's worker processes with `processes=True`.
 
-        For an IterableDataset workers are always processes. Memory is pinned only where there is a device.
+        Processes help where rows are made in pure Python. For an IterableDataset workers are always
+        processes. Memory is pinned only where there is a device.
         """
         self._workers, self._pin, self._processes = num, pin_memory, processes
         return self

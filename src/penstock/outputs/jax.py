@@ -1,7 +1,9 @@
 """`to_jax`: dicts of JAX arrays, placed by a device or a sharding.
 
-With a sharding over several processes each one gives its own rows and gets the global array. Token ids are int32, as
-JAX has no int64 unless asked. Columns of strings stay NumPy object arrays: they cannot be on a device.
+Placement is started in the loader's threads, `prefetch` batches ahead of use, so that a transfer runs while the step
+before it computes. With a sharding over several processes each one gives its own rows and gets the global array;
+`share_of` says which rows those are. Token ids are int32, as JAX has no int64 unless asked. Columns of strings stay
+NumPy object arrays: they cannot be on a device.
 """
 
 from __future__ import annotations
@@ -18,23 +20,32 @@ from penstock.outputs.numpy import widened
 
 
 class JaxOutput:
-    """Placement is started in the loader's threads, ahead of use."""
+    """Arrays of the rows, or with `micro_batches=k` of shape (k, rows / k, ...) for gradient accumulation.
+
+    Micro-batch j holds rows j, j + k, j + 2k...: the same rows for any number of processes and devices.
+    """
 
     name = "jax"
 
-    def __init__(self, sharding: Any = None, ids: Any = np.int32) -> None:
+    def __init__(self, sharding: Any = None, ids: Any = np.int32, micro_batches: int = 1) -> None:
         self.jax = need("jax", extra="jax", purpose="for .to_jax()")
+        if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:
+            raise UsageError("micro_batches of at least 1", got=repr(micro_batches), fix="micro_batches=4")
         self.ids = np.dtype(ids)
         self.buffers = Buffers()
-        self.sharding = sharding
+        self.sharding, self.micro_batches = sharding, micro_batches
+        self.spread = sharding is not None and self.jax.process_count() > 1
+        self._world = share_of(sharding)[1] if self.spread else 1
+        self._by_rank: dict[int, Any] = {}
 
     def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
-        return {name: _narrow(column) for name, column in widened(columns, ids, self.ids, self.buffers).items()}
+        return {name: _narrow(name, column) for name, column in widened(columns, ids, self.ids, self.buffers).items()}
 
     def batch(self, columns: Columns) -> dict[str, Any]:
-        return {name: self._array(name, column) for name, column in columns.items()}
+        return {name: self.array(name, column) for name, column in columns.items()}
 
-    def _array(self, name: str, column: Any) -> Any:
+    def array(self, name: str, column: Any) -> Any:
+        """One column where it belongs. The transfer goes on after this returns."""
         if isinstance(column, Ragged):
             raise UsageError(
                 f"rows of equal length in column {name!r} for JAX",
@@ -43,11 +54,38 @@ class JaxOutput:
             )
         if column.dtype == object:
             return column
+        if self.micro_batches > 1 and column.ndim:
+            column = self._micro(name, column)
         if self.sharding is None:
             return self.jax.device_put(column)
-        if self.jax.process_count() > 1:
-            return self.jax.make_array_from_process_local_data(self.sharding, column)
-        return self.jax.device_put(column, self.sharding)
+        placed = self._sharding(column.ndim)
+        if not self.spread:
+            return self.jax.device_put(column, placed)
+        rows = 1 if self.micro_batches > 1 else 0  # the axis that processes share
+        whole = tuple(n * self._world if axis == rows else n for axis, n in enumerate(column.shape))
+        return self.jax.make_array_from_process_local_data(placed, column, whole)
+
+    def _micro(self, name: str, column: Any) -> Any:
+        parts = self.micro_batches
+        if len(column) % parts:
+            raise UsageError(
+                f"a batch that {parts} micro-batches can share equally",
+                got=f"{len(column)} rows in {name!r}",
+                fix='a multiple of it in .batch(), and remainder="drop" or "pad"',
+            )
+        return np.ascontiguousarray(column.reshape(-1, parts, *column.shape[1:]).swapaxes(0, 1))
+
+    def _sharding(self, axes: int) -> Any:
+        """The sharding for arrays of so many axes: a mask has fewer than an image, a count none."""
+        known = self._by_rank.get(axes)
+        if known is None:
+            known = self.sharding
+            spec = getattr(known, "spec", None)
+            if spec is not None:
+                parts = (None, *spec) if self.micro_batches > 1 and axes else tuple(spec)
+                known = type(known)(known.mesh, type(spec)(*parts[:axes]))
+            self._by_rank[axes] = known
+        return known
 
     def nbytes(self, batch: dict[str, Any]) -> int:
         return sum(int(value.nbytes) for value in batch.values())
@@ -59,7 +97,36 @@ class JaxOutput:
         self.__dict__.update(state, jax=need("jax", extra="jax"))
 
 
-def _narrow(column: Any) -> Any:
+def share_of(sharding: Any = None) -> tuple[int, int]:
+    """The `(rank, world)` for `.shard()` under which this process reads the rows that its devices hold.
+
+    Processes whose devices hold the same rows (a model spread over processes) get the same rank. Without a sharding, or
+    with one that says nothing of a mesh, each process has rows of its own.
+
+    >>> share_of()
+    (0, 1)
+    """
+    jax = need("jax", extra="jax", purpose="for .to_jax()")
+    me, processes = jax.process_index(), jax.process_count()
+    spec = getattr(sharding, "spec", None)
+    if processes == 1 or spec is None:
+        return me, processes
+    devices = sharding.mesh.size
+    places = sharding.devices_indices_map((devices,) * max(1, len(spec)))
+    held: dict[int, set[int]] = {}
+    for device, index in places.items():
+        held.setdefault(device.process_index, set()).update(range(*index[0].indices(devices)))
+    blocks = sorted({tuple(sorted(rows)) for rows in held.values()})
+    if [row for block in blocks for row in block] != list(range(devices)) or len({len(b) for b in blocks}) > 1:
+        raise UsageError(
+            "a mesh in which each process holds one stretch of the rows",
+            got=f"axis {spec[0] if len(spec) else None!r} of {sharding.mesh}",
+            fix="make the mesh with jax.make_mesh or from jax.devices(), which go process by process",
+        )
+    return blocks.index(tuple(sorted(held[me]))), len(blocks)
+
+
+def _narrow(name: str, column: Any) -> Any:
     """64-bit columns as 32-bit, as JAX would silently do; here it is the rule, with a check of the range."""
     if isinstance(column, Ragged) or column.dtype not in (np.int64, np.float64, np.uint64):
         return column
@@ -67,6 +134,8 @@ def _narrow(column: Any) -> Any:
         return column.astype(np.float32)
     if column.size and (column.max() > 2**31 - 1 or column.min() < -(2**31)):
         raise UsageError(
-            "integers that fit 32 bits for JAX", got=f"{column.max()}", fix="map the column to smaller values"
+            "integers that fit 32 bits for JAX",
+            got=f"{column.max() if column.max() > 2**31 - 1 else column.min()} in {name!r}",
+            fix="map the column to smaller values",
         )
     return column.astype(np.int32)

@@ -1,25 +1,35 @@
 """Token stores made on the way: kept under a cache folder, keyed by content, made once however many ask.
 
-The key is a hash of the texts' content, the tokenizer and the settings; never of a path or a time. Two processes that ask
-at the same moment: one prepares, the other waits and reads. A preparation that was killed is completed by the next.
+The key is a hash of the texts' content, the tokenizer and the settings; never of a path or a time. Two processes that
+ask at the same moment: one prepares, the other waits and reads. A preparation that was killed is completed by the next.
+A store whose files are missing, cut or changed is made again, when it is opened or at the first page that is wrong.
+Past its size limit the cache drops what was not used for the longest time, never what somebody has open.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
-from penstock._errors import UsageError
+from penstock._errors import StoreError, UsageError
 from penstock._hash import content_id
+from penstock.columns import Columns, Ragged
+from penstock.prepare import evict
 from penstock.prepare.run import TextSource, prepare
 from penstock.sources.tokens import TokenStore
+from penstock.store.manifest import NAME
 from penstock.text.tokenizers import as_tokenizer
 
 WAIT_SECONDS = 0.2
+MOST_REPAIRS = 3
 
 
 def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
@@ -32,18 +42,123 @@ def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def cached_store(
-    source: TextSource, tokenizer: Any, *, cache_dir: str | os.PathLike[str] | None, settings: dict[str, Any]
+    source: TextSource,
+    tokenizer: Any,
+    *,
+    cache_dir: str | os.PathLike[str] | None,
+    settings: dict[str, Any],
+    limit: int | None = None,
 ) -> TokenStore:
-    """The token store of these texts, prepared if it is not there."""
+    """The token store of these texts, prepared if it is not there.
+
+    `limit` bounds the cache in bytes; without it `PENSTOCK_CACHE_LIMIT` does ("50GB"), else 256 GiB.
+    """
     resolved = as_tokenizer(tokenizer)
     plain = {k: v for k, v in settings.items() if k in ("eos", "shard_tokens", "on_error")}
     key = content_id([source.fingerprint(), orjson.dumps(resolved.identity()), orjson.dumps(plain)])
-    folder = cache_folder(cache_dir) / "tokens" / key
-    while not (folder / "manifest.json").exists():
-        try:
-            prepare(source, resolved, folder, **settings)
-        except UsageError as error:
-            if "preparing a token store" not in str(error):
-                raise
-            time.sleep(WAIT_SECONDS)  # somebody else is preparing this very store
-    return TokenStore(folder)
+    root = cache_folder(cache_dir) / "tokens"
+    folder = root / key
+    most = evict.limit_of(limit)
+
+    def make() -> TokenStore:
+        made = False
+        use = evict.Use(root, key)
+        while not (folder / NAME).exists():
+            try:
+                prepare(source, resolved, folder, **settings)
+                made = True
+            except UsageError as error:
+                if evict.PURPOSE not in str(error):
+                    raise
+                time.sleep(WAIT_SECONDS)  # somebody else is preparing this very store
+        store = TokenStore(folder)
+        _check_files(store)
+        store.__dict__["use"] = use  # held as long as the store is: what is in use is not evicted
+        if made:
+            evict.sweep(root, most)
+        return store
+
+    return CachedStore(folder, make)
+
+
+class CachedStore(TokenStore):
+    """A store that is made again when it turns out to be damaged. The same bytes come, so whoever reads goes on.
+
+    A copy in another process is a plain `TokenStore`, which raises instead.
+    """
+
+    _folder: Path
+    _make: Callable[[], TokenStore]
+    _lock: Any
+    _mark: evict.Mark
+
+    def __init__(self, folder: Path, make: Callable[[], TokenStore]) -> None:
+        self._adopt(folder, make, threading.RLock())
+
+    def _adopt(self, folder: Path, make: Callable[[], TokenStore], lock: Any) -> None:
+        """Takes over all of a fresh store. Readers in other threads see the old or the new one, which hold the same."""
+        for repairs in range(MOST_REPAIRS + 1):
+            mark = evict.mark(folder / NAME)
+            try:
+                fresh = make()
+                break
+            except StoreError:
+                if repairs == MOST_REPAIRS:
+                    raise
+                evict.discard(folder, mark)
+        fresh.__dict__.update(_folder=folder, _make=make, _lock=lock, _mark=evict.mark(folder / NAME))
+        self.__dict__ = fresh.__dict__
+
+    def _mended(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """The answer of a call; after damage was met, that of the store made again."""
+        for _ in range(MOST_REPAIRS):
+            mark = self._mark
+            try:
+                return call(*arguments)
+            except StoreError:
+                with self._lock:
+                    if self._mark == mark:  # else another thread has done it meanwhile
+                        evict.discard(self._folder, mark)
+                        self._adopt(self._folder, self._make, self._lock)
+        return call(*arguments)
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        columns: Columns = self._mended(super().read, indices)
+        return columns
+
+    def column(self, name: str, indices: NDArray[np.int64]) -> Ragged | NDArray[Any]:
+        column: Ragged | NDArray[Any] = self._mended(super().column, name, indices)
+        return column
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        lengths: NDArray[np.int64] = self._mended(super().lengths, indices)
+        return lengths
+
+    def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        starts: NDArray[np.int64] = self._mended(super().starts, indices)
+        return starts
+
+    def documents_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        documents: NDArray[np.int64] = self._mended(super().documents_at, positions)
+        return documents
+
+    def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
+        windows: NDArray[Any] = self._mended(super().gather, starts, length)
+        return windows
+
+    def locate(self, index: int) -> dict[str, Any]:
+        place: dict[str, Any] = self._mended(super().locate, index)
+        return place
+
+
+def _check_files(store: TokenStore) -> None:
+    """Every shard is there and as long as the manifest says; costs one look at each."""
+    for shard in store.manifest.shards:
+        path = store.path / shard.name
+        if not path.is_file() or path.stat().st_size != shard.bytes:
+            raise StoreError(
+                f"a shard of {shard.bytes} bytes",
+                got=f"{path.stat().st_size} bytes" if path.is_file() else "no file",
+                where=str(path),
+                fix="delete the cache entry; it is made again",
+            )

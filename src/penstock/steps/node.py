@@ -26,13 +26,20 @@ I64 = NDArray[np.int64]
 Epoch = int | I64
 
 
+class Layout(Protocol):
+    """What a node has planned of some rows."""
+
+    def rows(self, start: int, stop: int) -> Layout: ...
+
+
 @dataclass(frozen=True)
 class Picks:
     """Which records make some rows, one entry per row in each array.
 
     `record` is the record's number in its source, `leaf` the source's number in the tree (None: the only one),
     `epoch` the pass over that source, `slot` the row's number since the start of the run, and `tries` how many
-    records were refused before this one was found (None: none anywhere).
+    records were refused before this one was found (None: none anywhere). `layout` is what makes up each row, where a
+    node has planned that for many rows at once; without it the node plans again.
     """
 
     record: I64
@@ -40,6 +47,7 @@ class Picks:
     leaf: I64 | None = None
     slot: I64 | None = None
     tries: I64 | None = None
+    layout: Layout | None = None
 
     def __len__(self) -> int:
         return len(self.record)
@@ -50,7 +58,11 @@ class Picks:
         def part(column: Any) -> Any:
             return column[where] if isinstance(column, np.ndarray) else column
 
-        return Picks(self.record[where], part(self.epoch), part(self.leaf), part(self.slot), part(self.tries))
+        layout = self.layout
+        if layout is not None:
+            layout = layout.rows(*where.indices(len(self))[:2]) if isinstance(where, slice) else None
+        record = self.record[where]
+        return Picks(record, part(self.epoch), part(self.leaf), part(self.slot), part(self.tries), layout)
 
     def put(self, where: I64, other: Picks) -> Picks:
         """A copy whose rows `where` come from `other`; slots stay."""
@@ -87,7 +99,7 @@ class Seal(Protocol):
     `labels` is how many labels of the step count, on all ranks together.
     """
 
-    def apply(self, columns: Columns, labels: int) -> Columns: ...
+    def apply(self, columns: Columns, picks: Picks, labels: int) -> Columns: ...
 
 
 @contextmanager
@@ -113,6 +125,7 @@ class Node(ABC):
     seal: Seal | None = None
     stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle keeps near these
     certain: bool = True  # whether picks alone say what `fetch` will give
+    ahead: int = 1 << 14  # rows to pick in one call: more where a pick is arithmetic, fewer where it costs memory
 
     @abstractmethod
     def pick(self, position: I64, epoch: Epoch) -> Picks: ...
@@ -166,7 +179,7 @@ class Above(Node):
     def __init__(self, child: Node) -> None:
         self.child = child
         self.size = child.size
-        self.ids, self.seal, self.certain = child.ids, child.seal, child.certain
+        self.ids, self.seal, self.certain, self.ahead = child.ids, child.seal, child.certain, child.ahead
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return self.child.pick(position, epoch)

@@ -12,8 +12,8 @@ million documents costs about 0.2 s, and what is kept of the last 16 takes 8 to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from penstock import _rng
 from penstock._errors import UsageError
 from penstock.columns import Columns
-from penstock.order._pieces import Pieces, prefix, put_in_rows
+from penstock.order._pieces import Pieces, prefix, put_in_rows, ranges
 from penstock.order._recent import Recent
 from penstock.order._superblocks import CACHED, SUPERBLOCK, cut_evenly
 from penstock.order.chunk import ChunkPlan
@@ -36,6 +36,9 @@ from penstock.store.gather import Parts, gather_rows
 Strategy = Literal["best_fit", "concat"]
 Overlong = Literal["split", "truncate", "drop", "error"]
 Labels = Literal["next", "same"]
+
+AHEAD = 512  # packs laid out in one call
+COPY_ABOVE = 24  # mean tokens of a piece above which one copy each beats index arithmetic
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,47 @@ class Pack(Step):
         return _Packed(child, source, self, _rng.key(context.seed, "pack", context.place))
 
 
+class _Layout(NamedTuple):
+    """Some packs, laid out: everything that is small, worked out for many rows in one go.
+
+    Places count through all rows, `length` to a row. A row is its pieces and then its padding, which may have size 0.
+    """
+
+    length: int
+    first: int  # place of the first row
+    offsets: I64  # pieces of each row
+    documents: I64
+    starts: I64  # first token of each piece in its document
+    lengths: I64
+    begins: I64  # and in the stream
+    at: I64  # its place
+    ends: NDArray[np.bool_]  # whether nothing of the document follows it
+    labels: I64  # how many labels of each row count
+    sizes: I64  # of each piece and each row's padding
+    numbers: NDArray[np.int32]  # segments: 1, 2, ..., and 0 for padding
+    places: I64
+
+    def rows(self, start: int, stop: int) -> _Layout:
+        a, b = int(self.offsets[start]), int(self.offsets[stop])
+        c, d = a + start, b + stop
+        return _Layout(
+            self.length, self.first + start * self.length, self.offsets[start : stop + 1] - a, self.documents[a:b],
+            self.starts[a:b], self.lengths[a:b], self.begins[a:b], self.at[a:b], self.ends[a:b],
+            self.labels[start:stop], self.sizes[c:d], self.numbers[c:d], self.places[c:d],
+        )  # fmt: skip
+
+    def sequences(self) -> I64:
+        """Where each document and each padding begins."""
+        return (self.places if self.sizes.all() else self.places[self.sizes > 0]) - self.first
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Where the padding of each row begins and ends, where there is some."""
+        last = self.offsets[1:] + np.arange(len(self.labels))
+        gaps = self.sizes[last].tolist()
+        ends = range(self.length, self.length * len(gaps) + 1, self.length)
+        return [(end - gap, end) for gap, end in zip(gaps, ends, strict=True) if gap]
+
+
 @dataclass(frozen=True)
 class _Sealed:
     """Adds where sequences begin, the longest of them, and the count of labels."""
@@ -101,15 +145,16 @@ class _Sealed:
     slots: int | None  # sequences a row may have, padding included, where cu_seqlens has one length
     labelled: bool
 
-    def apply(self, columns: Columns, labels: int) -> Columns:
+    def apply(self, columns: Columns, picks: Picks, labels: int) -> Columns:
         positions = columns.get("position_ids")
         if not isinstance(positions, np.ndarray):
             return columns  # a function after .batch() has left it out
-        begins = np.flatnonzero(positions.reshape(-1) == 0)
+        known = picks.layout
+        begins = known.sequences() if isinstance(known, _Layout) else np.flatnonzero(positions.reshape(-1) == 0)
         room = len(begins) if self.slots is None else len(positions) * self.slots
         edges = np.full(room + 1, positions.size, np.int32)
         edges[: len(begins)] = begins
-        longest = self.length if self.slots is not None else int(np.diff(edges).max(initial=0))
+        longest = self.length if self.slots is not None else int((edges[1:] - edges[:-1]).max(initial=0))
         out = {**columns, "cu_seqlens": edges, "max_seqlen": np.array(longest, np.int32)}
         if self.labelled:
             out["valid_labels"] = np.array(labels, np.int64)
@@ -133,21 +178,23 @@ class _Packed(Above):
         self.places = _Places(source)
         self.runs = masks.runs_of(source)
         self.ids = frozenset({"input_ids", "labels"})
+        self.ahead = AHEAD
+        self.ramp = np.empty(0, np.int32)
+        self.dtype = source.dtype if step.pad_id <= np.iinfo(source.dtype).max else np.dtype(np.int64)
+        # Half the memory of int64 where that is enough: outputs widen ids in any case.
+        self.label_dtype = np.dtype(np.int32 if source.dtype.itemsize < 4 else np.int64)
         slots = None if step.max_docs is None or not step.static else step.max_docs + 1
         self.seal = _Sealed(step.length, slots, step.labels is not None)
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
-        return Picks(position, epoch)
+        picks = Picks(position, epoch)
+        return replace(picks, layout=self._lay_out(picks))
 
     def fetch(self, picks: Picks) -> Fetched:
-        return Fetched(self._columns(self._pieces(picks)), picks)
+        return Fetched(self._columns(self._layout(picks)), picks)
 
     def count_labels(self, picks: Picks) -> int:
-        pieces = self._pieces(picks)
-        first, last, ends = self._labelled(pieces, self.places(pieces.documents)[1])
-        if self.runs is None:
-            return int((last - first).sum()) - int(ends.sum())
-        return masks.count(self.runs(pieces.documents), first + 1, last - first - ends)
+        return int(self._layout(picks).labels.sum())
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         pieces = self._pieces(picks.rows(slice(0, 1)))
@@ -162,7 +209,7 @@ class _Packed(Above):
         find = self.plan.pack if isinstance(self.plan, PackPlan) else self.plan.chunk
         if not isinstance(picks.epoch, np.ndarray):
             return find(picks.record, picks.epoch)
-        rows, parts = [], []
+        rows, parts = [np.empty(0, np.int64)], [(np.empty(0, np.int64),) * 3]
         for epoch in np.unique(picks.epoch).tolist():
             where = np.flatnonzero(picks.epoch == epoch)
             found = find(picks.record[where], epoch)
@@ -170,58 +217,81 @@ class _Packed(Above):
             parts.append(found[1:])
         return put_in_rows(np.concatenate(rows), len(picks), *map(np.concatenate, zip(*parts, strict=True)))
 
-    def _labelled(self, pieces: Pieces, whole: I64) -> tuple[I64, I64, NDArray[np.bool_]]:
-        """Of each piece: its first token, where it ends, and whether its last token has no label."""
-        last = pieces.starts + pieces.lengths
-        if self.step.labels == "same" or self.step.overlong != "split":
-            return pieces.starts, last, np.ones(len(last), bool)
-        return pieces.starts, last, last == whole
+    def _layout(self, picks: Picks) -> _Layout:
+        return picks.layout if isinstance(picks.layout, _Layout) else self._lay_out(picks)
 
-    def _columns(self, pieces: Pieces) -> Columns:
-        length, n_rows = self.step.length, len(pieces.offsets) - 1
-        begins, whole = self.places(pieces.documents)
-        begins += pieces.starts
-        tokens, edges = _tokens(self.source, begins, pieces.lengths)
-        labels = self._labels(pieces, begins, whole, tokens, edges) if self.step.labels is not None else None
-
-        # Each row is its pieces and then its padding, which may be none: repeat takes a count of 0 as well.
-        counts = np.diff(pieces.offsets)
-        held = edges[pieces.offsets]
-        used = np.diff(held)
-        row = np.repeat(np.arange(n_rows), counts)
+    def _lay_out(self, picks: Picks) -> _Layout:
+        offsets, documents, starts, lengths = self._pieces(picks)
+        length, n_rows = self.step.length, len(offsets) - 1
+        begins, whole = self.places(documents)
+        row = np.repeat(np.arange(n_rows), np.diff(offsets))
         at = np.arange(len(row)) + row
         sizes = np.empty(len(row) + n_rows, np.int64)
-        sizes[at] = pieces.lengths
-        sizes[pieces.offsets[1:] + np.arange(n_rows)] = length - used
+        sizes[at] = lengths
+        sizes[offsets[1:] + np.arange(n_rows)] = length - np.diff(prefix(lengths)[offsets])
         numbers = np.zeros(len(sizes), np.int32)
-        numbers[at] = np.arange(1, len(row) + 1) - pieces.offsets[row]
-        begin = np.cumsum(sizes)
-        begin -= sizes
-        positions = np.arange(n_rows * length, dtype=np.int32)
-        positions -= np.repeat(begin.astype(np.int32), sizes)
+        numbers[at] = np.arange(1, len(row) + 1) - offsets[row]
+        places = np.cumsum(sizes)
+        places -= sizes
+        ends = np.ones(len(row), bool)
+        if self.step.labels == "next" and self.step.overlong == "split":
+            ends = starts + lengths == whole
+        labels = np.zeros(n_rows, np.int64)
+        if self.step.labels is not None:
+            # With "same" it is the first token of a piece that has no label, with "next" the last of a document.
+            counted = lengths - ends
+            if self.runs is not None:
+                counted = masks.counts(self.runs(documents), starts + 1, counted)
+            np.add.at(labels, row, counted)
+        begins += starts
+        return _Layout(
+            length, 0, offsets, documents, starts, lengths, begins, places[at], ends, labels, sizes, numbers, places
+        )
 
-        out: Columns = {"input_ids": _in_rows(tokens, held, used, length, self.step.pad_id)}
-        if labels is not None:
-            out["labels"] = _in_rows(labels, held, used, length, IGNORE)
-        out["segment_ids"] = np.repeat(numbers, sizes).reshape(n_rows, length)
+    def _columns(self, layout: _Layout) -> Columns:
+        length, n_rows = self.step.length, len(layout.offsets) - 1
+        at = layout.at - layout.first
+        tokens = np.empty(n_rows * length, self.dtype)
+        _copy(self.source, layout.begins, layout.lengths, tokens, at)
+        gaps = layout.gaps()
+        for a, b in gaps:
+            tokens[a:b] = self.step.pad_id
+        out: Columns = {"input_ids": tokens.reshape(n_rows, length)}
+        if self.step.labels is not None:
+            labels = self._labels(layout, tokens, at)
+            for a, b in gaps:
+                labels[a:b] = IGNORE
+            out["labels"] = labels.reshape(n_rows, length)
+        positions = np.repeat((layout.places - layout.first).astype(np.int32), layout.sizes)
+        np.subtract(self._ramp(len(positions)), positions, out=positions)
+        out["segment_ids"] = np.repeat(layout.numbers, layout.sizes).reshape(n_rows, length)
         out["position_ids"] = positions.reshape(n_rows, length)
         return out
 
-    def _labels(self, pieces: Pieces, begins: I64, whole: I64, tokens: NDArray[Any], edges: I64) -> NDArray[np.int64]:
-        """One label for each token, pieces one after another."""
-        labels = np.empty(len(tokens), np.int64)
+    def _ramp(self, size: int) -> NDArray[np.int32]:
+        """0, 1, 2, ...: made once and only read."""
+        if len(self.ramp) < size:
+            self.ramp = np.arange(size, dtype=np.int32)
+        return self.ramp[:size]
+
+    def _labels(self, layout: _Layout, tokens: NDArray[Any], at: I64) -> NDArray[Any]:
+        """One label for each place; those of padding mean nothing yet."""
+        labels = np.empty(len(tokens), self.label_dtype)
         if self.step.labels == "same":
             labels[:] = tokens
-            shift, unlabelled = 0, edges[:-1]
+            shift, unlabelled = 0, at
         else:
             labels[:-1] = tokens[1:]
-            _, _, ends = self._labelled(pieces, whole)
-            shift, unlabelled = 1, edges[1:][ends] - 1
-            if not ends.all():  # the document goes on in another pack
-                on = np.flatnonzero(~ends)
-                labels[edges[1:][on] - 1] = self.source.gather(begins[on] + pieces.lengths[on], 1)[:, 0]
+            last = at + layout.lengths
+            last -= 1
+            shift, unlabelled = 1, last
+            if not layout.ends.all():  # the document goes on in another pack
+                on = np.flatnonzero(~layout.ends)
+                labels[last[on]] = self.source.gather(layout.begins[on] + layout.lengths[on], 1)[:, 0]
+                unlabelled = last[layout.ends]
         if self.runs is not None:
-            labels[~masks.learnt(self.runs(pieces.documents), pieces.starts + shift, pieces.lengths)] = IGNORE
+            known = masks.learnt(self.runs(layout.documents), layout.starts + shift, layout.lengths)
+            labels[ranges(at, layout.lengths)[~known]] = IGNORE
         labels[unlabelled] = IGNORE
         return labels
 
@@ -277,27 +347,26 @@ class _Places:
         return base, starts if int(starts[-1]) >= 1 << 32 else starts.astype(np.uint32)
 
 
-def _tokens(source: TokenSource, begins: I64, lengths: I64) -> tuple[NDArray[Any], I64]:
-    """The tokens of pieces one after another, and where each begins in them and the end."""
-    if hasattr(source, "bounds") and hasattr(source, "ready"):
-        return gather_rows(cast("Parts", source), begins, lengths)
-    edges = prefix(lengths)
-    out = np.empty(int(edges[-1]), source.dtype)
-    for length in np.unique(lengths).tolist():  # a source of somebody else's: one call for each length
-        mine = np.flatnonzero(lengths == length)
-        places = edges[mine][:, None] + np.arange(length)
-        out[places] = source.gather(begins[mine], length)
-    return out, edges
-
-
-def _in_rows(values: NDArray[Any], held: I64, used: I64, length: int, fill: int) -> NDArray[Any]:
-    """Values of rows one after another as an array of rows, the rest of each filled."""
-    n_rows = len(used)
-    if len(values) == n_rows * length:
-        return values.reshape(n_rows, length)
-    room = values.dtype if fill <= 0 or fill <= np.iinfo(values.dtype).max else np.int64
-    out = np.empty((n_rows, length), room)
-    for row, (a, n) in enumerate(zip(held.tolist(), used.tolist(), strict=False)):
-        out[row, :n] = values[a : a + n]
-        out[row, n:] = fill
-    return out
+def _copy(source: TokenSource, begins: I64, lengths: I64, out: NDArray[Any], at: I64) -> None:
+    """Copies pieces of the stream to their places in `out`."""
+    if not (hasattr(source, "bounds") and hasattr(source, "ready")):
+        for length in np.unique(lengths).tolist():  # a source of somebody else's: one call for each length
+            mine = np.flatnonzero(lengths == length)
+            out[at[mine][:, None] + np.arange(length)] = source.gather(begins[mine], length)
+        return
+    parts = cast("Parts", source)
+    if len(out) < COPY_ABOVE * len(lengths):
+        tokens, _ = gather_rows(parts, begins, lengths)
+        out[ranges(at, lengths)] = tokens
+        return
+    bounds = parts.bounds
+    if len(bounds) == 2:
+        tokens = parts.ready(0, begins, lengths).array(0)
+        for to, start, n in zip(at.tolist(), begins.tolist(), lengths.tolist(), strict=True):
+            out[to : to + n] = tokens[start : start + n]
+        return
+    part = np.searchsorted(bounds, begins, "right") - 1
+    local = begins - bounds[part]
+    arrays = parts.ready(part, local, lengths).arrays
+    for p, to, start, n in zip(part.tolist(), at.tolist(), local.tolist(), lengths.tolist(), strict=True):
+        out[to : to + n] = arrays[p][start : start + n]

@@ -98,7 +98,7 @@ class Share(NamedTuple):
 class _Counted:
     """Adds the count of labels."""
 
-    def apply(self, columns: Columns, labels: int) -> Columns:
+    def apply(self, columns: Columns, picks: Picks, labels: int) -> Columns:
         return {**columns, "valid_labels": np.array(labels, np.int64)} if "labels" in columns else columns
 
 
@@ -188,7 +188,8 @@ class Planned(Above):
             return valid(self.padded(columns, int(self.lengths(picks.record).max(initial=1))))
         lengths = self.lengths(picks.record)
         if self.runs is not None:
-            return masks.count(self.runs(picks.record), np.ones(len(lengths), np.int64), np.maximum(lengths - 1, 0))
+            after_first = np.maximum(lengths - 1, 0)
+            return int(masks.counts(self.runs(picks.record), np.ones_like(lengths), after_first).sum())
         return int(np.maximum(lengths - 1, 0).sum())
 
 

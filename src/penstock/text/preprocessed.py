@@ -2,8 +2,8 @@
 
 Rows are made when first asked for and kept in memory up to `cache_bytes`. What is in the cache stays: an epoch that
 walks all rows would push every one of them out of a cache that makes room, and hit none. Access costs a dictionary
-look-up and a copy of the row, so that nobody can spoil what is kept. Safe from many threads; a pickled copy (a DataLoader
-worker's) takes the records and the engine along but no cache.
+look-up and a copy of the row, so that nobody can spoil what is kept. Safe from many threads; a pickled copy (a
+DataLoader worker's) takes the records and the engine along but no cache.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`StreamingPreprocessedDataset`: a stream of records through a prompt engine, as a torch `IterableDataset`.
 
 The order is one sequence of positions, the same for any number of workers and ranks: the stream's own order, or a
-local shuffle by (seed, epoch, position). Reader c of C (workers x ranks) takes positions c, c + C, c + 2C ...: nothing is
-lost and nothing comes twice, whatever the counts. Every reader walks the whole stream but only makes the rows of its own
-positions; what can be read by number is only read where needed.
+local shuffle by (seed, epoch, position). Reader c of C (workers x ranks) takes positions c, c + C, c + 2C ...: nothing
+is lost and nothing comes twice, whatever the counts. Every reader walks the whole stream but only makes the rows of its
+own positions; what can be read by number is only read where needed.
 
 A state is a handful of numbers. The shuffle buffer is not in it: what it holds is a function of the position. Going on
 costs reading the stream from its beginning, without making rows, up to the place (for an HF or other iterable), or
@@ -15,9 +15,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from penstock import _rng
 from penstock._errors import PenstockError, StateError, UsageError
@@ -91,17 +88,27 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         if not self._resumed:
             self._base = []
         self._resumed, self._passed = False, (world, [0])
-        base = list(self._base)
         readers, reader = workers * world, worker * world + rank
-        start = max((_free_from(layer) for layer in base), default=0)
-        for position, element in self.elements(start):
-            if position % readers != reader or any(_has(layer, position) for layer in base):
+        for turn, placed in enumerate(self._left(self._base)):
+            if turn % readers != reader:
                 continue
             if workers == 1:
-                self._passed = (world, [position // readers + 1])
-            (row,) = self.rows([(position, element)])
+                self._passed = (world, [turn // readers + 1])
+            (row,) = self.rows([placed])
             if row is not None:
                 yield row
+
+    def _left(self, layers: list[Layer]) -> Iterator[tuple[int, Any]]:
+        """Position and element of what was not given before, in order."""
+        start = _prefix(layers[0]) if layers else 0
+        places = [start] + [0] * (len(layers) - 1)  # the next place in what each layer left to the one after it
+        for placed in self.elements(start):
+            for i, layer in enumerate(layers):
+                places[i] += 1
+                if _has(layer, places[i] - 1):
+                    break
+            else:
+                yield placed
 
     def elements(self, start: int) -> Iterator[tuple[int, Any]]:
         """Position and element of every position from `start` on, for all readers."""
@@ -172,36 +179,20 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
     def state_after(self, batches: int, *, batch_size: int, num_workers: int = 0) -> dict[str, Any]:
         """The state after a torch DataLoader of this dataset has given `batches` batches of the pass now under way.
 
-        torch takes batches from its workers in turn. Exact as long as no record was skipped; it may be loaded with any
-        other number of workers.
+        torch takes batches from its workers in turn. Every row comes once, as long as none was skipped, with any number
+        of workers afterwards; the batches are the same too if `batches` is a multiple of `num_workers` and that stays.
         """
-        world, workers = self.place()[1], max(1, num_workers)
+        workers = max(1, num_workers)
         given = [-(-max(0, batches - w) // workers) * batch_size for w in range(workers)]
-        return self._state([*self._base, (world, [self._reach(w, workers, n) for w, n in enumerate(given)])])
-
-    def _reach(self, worker: int, workers: int, rows: int) -> int:
-        """Own positions that a worker has passed once it has given so many rows, those given before not counted."""
-        rank, world = self.place()
-        readers, reader = workers * world, worker * world + rank
-        far = max((_free_after(layer) for layer in self._base), default=0) // readers + 1
-        own = np.arange(far, dtype=np.int64) * readers + reader
-        free = ~np.any([_has_each(layer, own) for layer in self._base] or [np.zeros(far, bool)], axis=0)
-        if rows == 0:
-            return 0
-        if rows > int(free.sum()):
-            return far + rows - int(free.sum())
-        return int(np.flatnonzero(free)[rows - 1]) + 1
+        return self._state([*self._base, (self.place()[1], given)])
 
     def _state(self, layers: list[Layer]) -> dict[str, Any]:
-        if layers:  # what the last layer covers need not be said again
-            sure = _free_from(layers[-1])
-            layers = [layer for layer in layers[:-1] if _free_after(layer) > sure] + layers[-1:]
         return {
             "penstock_stream": FORMAT,
             "seed": self.seed,
             "buffer_size": self.buffer_size,
             "epoch": self.epoch,
-            "given": [[world, list(rounds)] for world, rounds in layers],
+            "given": [[world, list(rounds)] for world, rounds in _merged(layers)],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -227,29 +218,41 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         )
 
 
-def _has(layer: Layer, position: int) -> bool:
-    """Whether a position was given: its reader's rounds tell. A round is one position for each reader."""
+# A layer is what one run has given of the places it found: (ranks, rounds of each worker), a round being one place for
+# each rank. Place i went to worker (i // ranks) % workers. What it left is numbered anew for the layer after it.
+
+
+def _has(layer: Layer, place: int) -> bool:
+    """Whether a place was given."""
     world, rounds = layer
-    turn, reader = divmod(position, world * len(rounds))
+    turn, reader = divmod(place, world * len(rounds))
     return turn < rounds[reader // world]
 
 
-def _has_each(layer: Layer, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-    world, rounds = layer
-    turn, reader = np.divmod(positions, world * len(rounds))
-    return np.asarray(turn < np.asarray(rounds)[reader // world])
-
-
-def _free_from(layer: Layer) -> int:
-    """All positions before this one were given."""
+def _prefix(layer: Layer) -> int:
+    """All places before this one were given."""
     world, rounds = layer
     return min((turn * len(rounds) + w) * world for w, turn in enumerate(rounds))
 
 
-def _free_after(layer: Layer) -> int:
-    """No position from this one on was given."""
+def _after(layer: Layer) -> int:
+    """No place from this one on was given."""
     world, rounds = layer
-    return max(((turn - 1) * len(rounds) + w + 1) * world for w, turn in enumerate(rounds)) if any(rounds) else 0
+    return max(((turn - 1) * len(rounds) + w + 1) * world if turn else 0 for w, turn in enumerate(rounds))
+
+
+def _merged(layers: list[Layer]) -> list[Layer]:
+    """The same in as few layers as can be: one number, unless workers were stopped in the middle of a turn."""
+    out: list[Layer] = []
+    for layer in layers:
+        given = layer[0] * sum(layer[1])
+        whole = given == _after(layer)
+        before = out[-1][0] * sum(out[-1][1]) if out else 0
+        if whole and out and given >= _after(out[-1]) - before:
+            out[-1] = (1, [before + given])
+        elif given:
+            out.append((1, [given]) if whole else layer)
+    return out
 
 
 def _checked(state: Any) -> list[Layer]:

@@ -1,0 +1,51 @@
+"""A Hugging Face `IterableDataset` as an endless supply of records in a fixed order.
+
+A stream has no records by number, so its promise is narrower than a source's: the order of an epoch is the same every
+time (data, seed and buffer given), and record n is reached by reading over the n before it. Restoring costs that
+replay, at the speed the dataset skips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from penstock._errors import UsageError
+from penstock._optional import need
+
+
+class HFStream:
+    """Records of an `IterableDataset`, epoch by epoch.
+
+    >>> import datasets
+    >>> stream = HFStream(datasets.Dataset.from_dict({"x": [1, 2, 3]}).to_iterable_dataset())
+    >>> [record["x"] for record in stream.records(start=1)]
+    [2, 3]
+    """
+
+    def __init__(self, dataset: Any, *, seed: int | None = None, buffer: int = 10_000) -> None:
+        datasets = need("datasets", extra="hf", purpose="for streamed datasets")
+        if not isinstance(dataset, datasets.IterableDataset):
+            raise UsageError("a datasets.IterableDataset", got=type(dataset).__name__, fix="load it with streaming=True")
+        self.dataset, self.seed, self.buffer = dataset, seed, buffer
+
+    def records(self, start: int = 0, epoch: int = 0) -> Iterator[dict[str, Any]]:
+        """The records of an epoch from `start` on. Each call is a pass of its own."""
+        ordered = self.dataset if self.seed is None else self.dataset.shuffle(self.seed + epoch, buffer_size=self.buffer)
+        yield from ordered.skip(start) if start else ordered
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns; the first record is read where the dataset does not know them."""
+        return list(self.dataset.column_names or next(self.records(), {}))
+
+    def fingerprint(self) -> str:
+        """What a stream can know of itself without reading: names, features, seed. Not its content."""
+        info = self.dataset.info
+        return f"hf-stream:{info.dataset_name}:{info.config_name}:{self.dataset.features}:{self.seed}:{self.buffer}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "Hugging Face stream", "shards": self.dataset.num_shards, "columns": self.columns}
+
+    def __repr__(self) -> str:
+        return f"HFStream({self.describe()})"

@@ -1,0 +1,101 @@
+"""`.tokenize()`: once, in a cache keyed by content."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+
+
+def records(folder: Path, count: int = 50) -> Path:
+    path = folder / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"record {i}", "n": i}) + "\n" for i in range(count)))
+    return path
+
+
+def texts(pipeline: ps.Pipeline, count: int) -> list[str]:
+    return [bytes(row["input_ids"][:-1].tolist()).decode() for row in pipeline.peek(count)]
+
+
+def stores(cache: Path) -> list[Path]:
+    return sorted(path for path in (cache / "tokens").iterdir() if path.is_dir())
+
+
+def test_it_is_made_once_and_found_by_content(tmp_path: Path) -> None:
+    path, cache = records(tmp_path), tmp_path / "cache"
+    first = ps.read_jsonl(path).tokenize("bytes", cache_dir=cache)
+    stamp = (stores(cache)[0] / "manifest.json").stat().st_mtime_ns
+    copy = tmp_path / "elsewhere.jsonl"
+    copy.write_bytes(path.read_bytes())
+    second = ps.read_jsonl(copy).tokenize("bytes", cache_dir=cache)
+    assert len(stores(cache)) == 1
+    assert (stores(cache)[0] / "manifest.json").stat().st_mtime_ns == stamp
+    assert first == second
+    ps.read_jsonl(records(tmp_path, 51)).tokenize("bytes", cache_dir=cache)
+    assert len(stores(cache)) == 2
+    assert texts(first, 3) == ["record 0", "record 1", "record 2"]
+
+
+def test_map_and_filter_before_it_really_leave_records_out(tmp_path: Path) -> None:
+    pipeline = (
+        ps.read_jsonl(records(tmp_path), fields=["text", "n"])
+        .filter(lambda r: r["n"] % 2 == 0)
+        .map(lambda r: {"text": r["text"].upper(), "n": r["n"]})
+        .filter(lambda c: c["n"] > 10, batched=True)
+        .tokenize("bytes", cache_dir=tmp_path / "cache")
+    )
+    assert texts(pipeline, 100) == [f"RECORD {i}" for i in range(12, 50, 2)]
+
+
+def test_skip_errors_becomes_a_setting_of_the_preparation(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\nnot json\n{"text": "two"}\n')
+    with pytest.raises(ps.RecordError, match="line 2"):
+        ps.read_jsonl(path).tokenize("bytes", cache_dir=tmp_path / "cache")
+    pipeline = ps.read_jsonl(path, on_error="skip", budget=1).tokenize("bytes", cache_dir=tmp_path / "cache")
+    assert texts(pipeline, 5) == ["one", "two"]
+
+
+def test_another_field(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"body": "one"}\n')
+    pipeline = ps.read_jsonl(path, field="body").tokenize("bytes", field="body", cache_dir=tmp_path)
+    assert texts(pipeline, 1) == ["one"]
+    with pytest.raises(ps.UsageError, match="a column 'title' to tokenize"):
+        ps.read_jsonl(path, field="body").tokenize("bytes", field="title", cache_dir=tmp_path)
+
+
+def test_wrong_places(tmp_path: Path) -> None:
+    tokens = ps.from_texts(["a"]).tokenize("bytes", cache_dir=tmp_path)
+    with pytest.raises(ps.UsageError, match=r"text before \.tokenize\(\)"):
+        tokens.tokenize("bytes")
+    with pytest.raises(ps.UsageError, match=r"single records before \.tokenize\(\)"):
+        ps.from_texts(["a"]).batch(1).tokenize("bytes")
+
+
+def test_the_cache_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "named"))
+    ps.from_texts(["a"]).tokenize("bytes")
+    assert len(stores(tmp_path / "named")) == 1
+
+
+ASK = """
+import sys, penstock as ps
+p = ps.read_jsonl(sys.argv[1]).tokenize("bytes", cache_dir=sys.argv[2])
+print(p.fingerprint())
+"""
+
+
+def test_two_processes_at_once_share_one_store(tmp_path: Path) -> None:
+    path, cache = records(tmp_path, 20_000), tmp_path / "cache"
+    command = [sys.executable, "-c", ASK, str(path), str(cache)]
+    asked = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = {process.communicate(timeout=60)[0] for process in asked}
+    assert all(process.returncode == 0 for process in asked)
+    assert len(said) == 1
+    assert len(stores(cache)) == 1
