@@ -90,7 +90,9 @@ def hf(corpus: Path, tokenizer: Path, size: int) -> float:
     with tempfile.TemporaryDirectory() as cache:
         began = time.perf_counter()
         rows = datasets.load_dataset("json", data_files=str(corpus), split="train", cache_dir=cache)
-        rows.map(lambda b: {"input_ids": fast(b["text"])["input_ids"]}, batched=True, num_proc=2, remove_columns=["text"])
+        rows.map(
+            lambda b: {"input_ids": fast(b["text"])["input_ids"]}, batched=True, num_proc=2, remove_columns=["text"]
+        )
         return size / 1e6 / (time.perf_counter() - began)
 
 

@@ -121,7 +121,10 @@ def run() -> dict[str, Any]:
     ]
     table("Starting and restoring", targets, ("what", "measured", "target", ""))
     print(f"  import: penstock {1e3 * ours:.0f} ms, numpy {1e3 * numpy:.0f} ms; restore: {1e3 * facts['at_10']:.2f} ms")
-    save("start", {"targets": targets, "import_ms": [1e3 * ours, 1e3 * numpy], "first_ms": first, "cold_ms": cold, **facts})
+    save(
+        "start",
+        {"targets": targets, "import_ms": [1e3 * ours, 1e3 * numpy], "first_ms": first, "cold_ms": cold, **facts},
+    )
     return {"targets": targets}
 
 

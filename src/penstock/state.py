@@ -42,7 +42,9 @@ def reweighted(definition: Definition, stages: Any) -> Definition:
     bad = next((s.name for s in definition.steps if s.name in ("shuffle", "skip", "repeat")), None)
     if bad is not None:
         raise StateError(
-            "a mixture whose rows come in its own order", got=f".{bad}() after it", fix=f"put .{bad}() inside the mixture"
+            "a mixture whose rows come in its own order",
+            got=f".{bad}() after it",
+            fix=f"put .{bad}() inside the mixture",
         )
     try:
         changes = tuple((int(start), tuple(float(w) for w in weights)) for start, weights in stages)

@@ -93,8 +93,6 @@ def test_state_is_small_and_equal_on_every_rank() -> None:
     assert len(json.dumps(states[0])) < 1024
 
 
-
-
 def base(**change) -> ps.Pipeline:
     n = change.get("n", 64)
     p = ps.from_arrays({"x": np.arange(n) + change.get("add", 0)})

@@ -11,7 +11,7 @@ HEAVY = ["torch", "jax", "pyarrow", "PIL", "cv2", "ray", "tqdm", "tokenizers", "
 def loaded_after(code: str) -> list[str]:
     script = f"{code}\nimport sys\nprint([m for m in {HEAVY} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return eval(out.stdout)  # noqa: S307  our own print of a list of strings
+    return eval(out.stdout)
 
 
 def test_no_framework_is_imported() -> None:

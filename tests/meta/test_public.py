@@ -14,7 +14,7 @@ NAMES = [name for name in penstock.__all__ if name != "__version__"]
 
 
 def test_all_is_sorted_and_without_doubles() -> None:
-    assert NAMES == sorted(set(NAMES))
+    assert sorted(set(NAMES)) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -41,6 +41,8 @@ def test_only_framework_files_import_frameworks() -> None:
     guilty = []
     for path in (ROOT / "src/penstock").rglob("*.py"):
         for line in path.read_text().splitlines():
-            if line.startswith(("import torch", "from torch", "import jax", "from jax", "import flax", "import tensorflow")):
+            if line.startswith(
+                ("import torch", "from torch", "import jax", "from jax", "import flax", "import tensorflow")
+            ):
                 guilty.append(f"{path.relative_to(ROOT / 'src/penstock')}: {line}")
     assert [g for g in guilty if g.partition(":")[0] not in allowed] == []

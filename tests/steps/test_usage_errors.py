@@ -19,7 +19,10 @@ def tokens(n: int = 100) -> ps.Pipeline:
 CASES = {
     "no batch": (lambda: numbers().to_numpy(), [".batch(n) before .to_numpy()", "add .batch(32)"]),
     "two batches": (lambda: numbers().batch(2).batch(3).to_numpy(), ["one .batch()", "two"]),
-    "step after batch": (lambda: numbers().batch(2).shuffle().to_numpy(), [".shuffle() before .batch()", "put .shuffle() first"]),
+    "step after batch": (
+        lambda: numbers().batch(2).shuffle().to_numpy(),
+        [".shuffle() before .batch()", "put .shuffle() first"],
+    ),
     "map after pad": (
         lambda: numbers().pad().map(lambda r: r).batch(2).to_numpy(),
         [".map() before .pad()", "put .map() first"],
@@ -33,8 +36,14 @@ CASES = {
     ),
     "rank outside": (lambda: numbers().shard(3, 3), ["a rank from 0 to 2", "rank=3, world=3"]),
     "half a shard": (lambda: numbers().shard(1), ["both rank and world"]),
-    "windows of records": (lambda: numbers().windows(4).batch(1).to_numpy(), ["tokens right before .windows()", ".tokenize(...)"]),
-    "windows after shuffle": (lambda: tokens().shuffle().windows(4).batch(1).to_numpy(), ["tokens right before .windows()"]),
+    "windows of records": (
+        lambda: numbers().windows(4).batch(1).to_numpy(),
+        ["tokens right before .windows()", ".tokenize(...)"],
+    ),
+    "windows after shuffle": (
+        lambda: tokens().shuffle().windows(4).batch(1).to_numpy(),
+        ["tokens right before .windows()"],
+    ),
     "windows too long": (
         lambda: tokens().windows(100).batch(1).to_numpy(),
         ["at least 101 tokens for one window of 100", "100 tokens", "a smaller length"],
@@ -44,8 +53,14 @@ CASES = {
     "take nothing": (lambda: numbers().take(0), ["a whole number of at least 1 in .take()"]),
     "skip all": (lambda: numbers().skip(20).batch(1).to_numpy(), ["fewer than 20 rows in .skip()"]),
     "repeat zero": (lambda: numbers().repeat(0), ["a whole number of at least 1 in .repeat()"]),
-    "endless twice": (lambda: numbers().repeat().repeat().batch(1).to_numpy(), ["an endless one", "leave .repeat() out"]),
-    "shuffle endless": (lambda: numbers().repeat().shuffle().batch(1).to_numpy(), ["a sequence with an end before .shuffle()"]),
+    "endless twice": (
+        lambda: numbers().repeat().repeat().batch(1).to_numpy(),
+        ["an endless one", "leave .repeat() out"],
+    ),
+    "shuffle endless": (
+        lambda: numbers().repeat().shuffle().batch(1).to_numpy(),
+        ["a sequence with an end before .shuffle()"],
+    ),
     "map what": (lambda: numbers().map(3), ["a function in .map()", "got:   3"]),
     "filter what": (lambda: numbers().filter("x"), ["a function in .filter()"]),
     "whole before batch": (

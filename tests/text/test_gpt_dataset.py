@@ -46,9 +46,7 @@ def test_the_documents_visual_example() -> None:
 def test_windows_start_at_multiples_of_the_stride_while_a_full_target_exists(length: int, stride: int) -> None:
     dataset = GPTDatasetV1(TEXT, Numbers(), length, stride)
     tokens = list(range(1, 15))
-    want = [
-        (tokens[i : i + length], tokens[i + 1 : i + length + 1]) for i in range(0, len(tokens) - length, stride)
-    ]
+    want = [(tokens[i : i + length], tokens[i + 1 : i + length + 1]) for i in range(0, len(tokens) - length, stride)]
     assert len(dataset) == len(want)
     assert [(x.tolist(), y.tolist()) for x, y in (dataset[i] for i in range(len(dataset)))] == want
     assert [t.tolist() for t in dataset.input_ids] == [x for x, _ in want]

@@ -2,7 +2,8 @@
 
 1. A dataset object: a pipeline, a source, a `datasets` object, a TFDS data source, records in a list.
 2. A name given to `register_dataset`.
-3. A path: a token store, a `save_to_disk` folder, a folder TFDS prepared, Parquet, JSON lines or text files.
+3. A path: a token store, a `save_to_disk` folder, a folder TFDS prepared, Parquet, JSON lines or text files. One text
+   file is read by lines, several are a document each.
 4. A Hugging Face dataset, as `name` or `name:config`: the local cache first, then the hub if it can be reached.
 5. A TFDS dataset, as `name`, `name/config` or `name:config`: prepared under `data_dir`, or a registered builder.
 
@@ -38,6 +39,9 @@ class Ask:
     split: str = "train"
     streaming: bool = False
     data_dir: str | None = None
+    text_field: str | None = None
+    every_field: bool = False  # also those beside the text
+    by_line: bool = True  # what a single text file is cut into
     seed: int | None = None  # None: a stream keeps its own order
     buffer: int = 10_000
     tried: list[str] = field(default_factory=list, compare=False)
@@ -137,7 +141,7 @@ def _path(name: str, ask: Ask) -> Any:
         return _store(name, ask)
     elif name.endswith(".arrow"):
         return from_hf.from_arrow(name)
-    return _files_of(name)
+    return _files_of(name, ask)
 
 
 def _store(path: str, ask: Ask) -> Any:
@@ -156,7 +160,7 @@ def _of_split(folder: str, split: str) -> str:
     return os.path.join(folder, named[0]) if len(named) == 1 else folder
 
 
-def _files_of(path: str) -> Pipeline:
+def _files_of(path: str, ask: Ask) -> Pipeline:
     """Parquet, JSON lines or text, by the names of the files."""
     from penstock._files import expand
 
@@ -172,10 +176,9 @@ def _files_of(path: str) -> Pipeline:
             fix="name the files of one format with a glob, or keep each split in a folder of its own",
         )
     kind = found.pop()
+    field = ask.text_field or "text"
     if kind == "parquet":
-        return Pipeline(parquet.ParquetFiles(path))
+        return Pipeline(parquet.ParquetFiles(path, text=field))
     if kind == "jsonl":
-        return Pipeline(jsonl.JsonlFiles(path))
-    return Pipeline(text.TextFiles(path))
-
-
+        return Pipeline(jsonl.JsonlFiles(path, None if ask.every_field else field))
+    return Pipeline(text.TextFiles(path, mode="line" if ask.by_line and len(names) == 1 else "file"))

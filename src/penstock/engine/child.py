@@ -302,7 +302,7 @@ def _dump(job: Job) -> tuple[bytes, list[memoryview]]:
             return first.file.getvalue(), first.buffers
     except (pickle.PicklingError, AttributeError, TypeError):
         pass  # what cannot go by reference may go by value
-    cloudpickle = need("cloudpickle", extra="isolate", purpose="to send functions of a script or notebook to a child")
+    cloudpickle = need("cloudpickle", extra="all", purpose="to send functions of a script or notebook to a child")
 
     class ByValue(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
         def reducer_override(self, value: Any) -> Any:

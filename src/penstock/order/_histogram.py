@@ -104,8 +104,8 @@ def _flatten(
     """Writes each pattern's runs out and numbers the documents of every length in the order of patterns."""
     chain: list[int] = []
     runs: list[int] = []
-    for node, _ in closed:
-        begin = len(chain)
+    for last, _ in closed:
+        begin, node = len(chain), last
         while node:
             chain.append(node)
             node = parents[node]

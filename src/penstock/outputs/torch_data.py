@@ -1,8 +1,9 @@
 """Real `torch.utils.data` objects over the core: `Rows`, `WindowDataset` and `CoreDataLoader`.
 
-A `CoreDataLoader` is a `torch.utils.data.DataLoader` whose batches come from a penstock `Loader`: threads instead of worker
-processes, exact state. Frameworks that take a DataLoader apart (its dataset, batch sampler and collate function) and put
-it together again get the same batches: the sampler walks the same order and the dataset answers a whole batch at once.
+A `CoreDataLoader` is a `torch.utils.data.DataLoader` whose batches come from a penstock `Loader`: threads instead of
+worker processes, exact state. Frameworks that take a DataLoader apart (its dataset, batch sampler and collate function)
+and put it together again get the same batches: the sampler walks the same order and the dataset answers a whole batch
+at once.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ class WindowDataset(data.Dataset):  # type: ignore[misc, name-defined]
 
     def _tensors(self, indices: Any) -> dict[str, Any]:
         columns = self._rows.read(np.asarray(indices, np.int64))
-        return {name: torch.from_numpy(np.asarray(column).astype(np.int64, order="C")) for name, column in columns.items()}
+        return {
+            name: torch.from_numpy(np.asarray(column).astype(np.int64, order="C")) for name, column in columns.items()
+        }
 
     def pair(self, tensors: dict[str, Any]) -> Any:
         """A batch as this dataset gives it."""
@@ -96,7 +99,7 @@ class WindowDataset(data.Dataset):  # type: ignore[misc, name-defined]
 
 
 class CoreSampler(data.Sampler):  # type: ignore[misc, name-defined]
-    """The loader's own order as a batch sampler: lists of record numbers, one epoch at a time from the loader's place."""
+    """The loader's own order as a batch sampler: record numbers, one epoch at a time from the loader's place."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
@@ -170,5 +173,3 @@ def core_dataloader(
     pipeline = pipeline.shard(rank, world).batch(per_rank=batch_size, remainder="drop" if drop_last else "short")
     loader = pipeline.to_torch(pin_memory=pin_memory, threads=num_workers or None)
     return CoreDataLoader(dataset, loader, dataset.pair)
-
-

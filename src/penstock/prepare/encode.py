@@ -1,7 +1,7 @@
 """Texts to documents of tokens, several chunks at once, in order.
 
-One thread reads ahead, the encoder's threads work on two chunks at a time so that none waits for the end of another, and
-the caller writes. In every chunk one document is encoded a second time by the reference tokenizer and compared.
+One thread reads ahead, the encoder's threads work on two chunks at a time so that none waits for the end of another,
+and the caller writes. In every chunk one document is encoded a second time by the reference tokenizer and compared.
 """
 
 from __future__ import annotations

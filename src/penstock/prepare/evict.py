@@ -103,7 +103,8 @@ def sweep(root: Path, limit: int) -> list[str]:
             removed.append(entry.name)
     if removed:
         warnings.warn(
-            f"penstock: {len(removed)} stores, the least recently used, left the cache {root}: its limit is {limit:,} bytes",
+            f"penstock: {len(removed)} stores, the least recently used, left the cache {root}: its limit is {limit:,} "
+            "bytes",
             ResourceWarning,
             stacklevel=2,
         )

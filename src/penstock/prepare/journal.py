@@ -1,8 +1,8 @@
 """What a preparation has finished, so that it goes on after being killed at any moment.
 
 `job.json` says what is being prepared; `journal.jsonl` gets one line for each finished shard, after the shard has its
-final name: its facts, the place in the source that comes next, and what was skipped in it. Both vanish when the manifest
-is written. A line that was cut by a kill is ignored; its shard is written again.
+final name: its facts, the place in the source that comes next, and what was skipped in it. Both vanish when the
+manifest is written. A line that was cut by a kill is ignored; its shard is written again.
 """
 
 from __future__ import annotations

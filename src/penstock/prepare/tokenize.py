@@ -14,13 +14,15 @@ from penstock.sources.tokens import TokenStore
 from penstock.steps.guard import SkipErrors
 
 
-def tokenized(definition: Definition, tokenizer: Any, field: str, cache_dir: Any, settings: dict[str, Any]) -> TokenStore:
+def tokenized(
+    definition: Definition, tokenizer: Any, field: str, cache_dir: Any, settings: dict[str, Any]
+) -> TokenStore:
     """The store of a definition's texts; prepared now if the cache does not have it."""
     return cached_store(text_source(definition, field, settings), tokenizer, cache_dir=cache_dir, settings=settings)
 
 
 def text_source(definition: Definition, field: str, settings: dict[str, Any]) -> TextSource:
-    """What is to be prepared. A source that reads its own texts in one pass does so; `skip_errors` becomes a setting."""
+    """What is to be prepared: a source that reads its texts in one pass does so; `skip_errors` becomes a setting."""
     origin = definition.origin
     if isinstance(origin, TokenSource):
         raise UsageError("text before .tokenize()", got="tokens", fix="leave .tokenize() out")

@@ -180,9 +180,6 @@ class _Packed(Above):
         self.ids = frozenset({"input_ids", "labels"})
         self.ahead = AHEAD
         self.ramp = np.empty(0, np.int32)
-        self.dtype = source.dtype if step.pad_id <= np.iinfo(source.dtype).max else np.dtype(np.int64)
-        # Half the memory of int64 where that is enough: outputs widen ids in any case.
-        self.label_dtype = np.dtype(np.int32 if source.dtype.itemsize < 4 else np.int64)
         slots = None if step.max_docs is None or not step.static else step.max_docs + 1
         self.seal = _Sealed(step.length, slots, step.labels is not None)
 
@@ -251,7 +248,7 @@ class _Packed(Above):
     def _columns(self, layout: _Layout) -> Columns:
         length, n_rows = self.step.length, len(layout.offsets) - 1
         at = layout.at - layout.first
-        tokens = np.empty(n_rows * length, self.dtype)
+        tokens = np.empty(n_rows * length, np.int64)  # what most outputs want: then nothing is copied again
         _copy(self.source, layout.begins, layout.lengths, tokens, at)
         gaps = layout.gaps()
         for a, b in gaps:
@@ -276,7 +273,7 @@ class _Packed(Above):
 
     def _labels(self, layout: _Layout, tokens: NDArray[Any], at: I64) -> NDArray[Any]:
         """One label for each place; those of padding mean nothing yet."""
-        labels = np.empty(len(tokens), self.label_dtype)
+        labels = np.empty(len(tokens), np.int64)
         if self.step.labels == "same":
             labels[:] = tokens
             shift, unlabelled = 0, at

@@ -1,7 +1,7 @@
 """Sliding windows for GPT training: `GPTDatasetV1`, `create_dataset`, `create_dataloader`.
 
-Sample i is `(tokens[i * stride : i * stride + max_length], the same one token on)`, while a full target exists. The text
-is tokenised once and kept as small integers; windows are cut out when asked for, so overlap costs no memory.
+Sample i is `(tokens[i * stride : i * stride + max_length], the same one token on)`, while a full target exists. The
+text is tokenised once and kept as small integers; windows are cut out when asked for, so overlap costs no memory.
 """
 
 from __future__ import annotations
@@ -104,7 +104,12 @@ def create_dataloader(
             world=world,
         )
     return data.DataLoader(
-        dataset, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last, num_workers=num_workers, pin_memory=pin_memory
+        dataset,
+        batch_size=batch_size,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        num_workers=num_workers,
+        pin_memory=pin_memory,
     )
 
 

@@ -69,7 +69,8 @@ def create_dataloaders(
         raise UsageError("a tokenizer", got="None", fix="MicroTransformerTokenizer.from_pretrained(path), or 'bytes'")
     pin = torch.cuda.is_available() if pin_memory is None else pin_memory
     common: dict[str, Any] = {
-        "batch_size": batch_size, "seed": seed, "num_workers": num_workers, "pin_memory": pin, "rank": rank, "world": world,
+        "batch_size": batch_size, "seed": seed, "num_workers": num_workers, "pin_memory": pin, "rank": rank, "world":
+        world,
     }  # fmt: skip
     train, val = (
         TransformerDataset(path, tokenizer, seq_length, is_jsonl, field=field, stride=stride)

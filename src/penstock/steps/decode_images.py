@@ -1,0 +1,194 @@
+"""`decode_images`: encoded pictures become one array of equal size, cropped, mirrored and normalised.
+
+Which crop and whether to mirror is drawn from (seed, epoch, record) before a picture is decoded, so only the pixels
+wanted are decoded, at 1/2, 1/4 or 1/8 where that suffices, straight into their row of the batch. Memory is the batch
+and one scratch picture per thread. A bad picture is a bad record: the error names the file, `.skip_errors()` fills its
+place (and decodes the other rows of that batch once more).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _rng
+from penstock._errors import BadRecords, DataError, RecordError, UsageError
+from penstock.columns import Columns
+from penstock.image.batch import decode_batch
+from penstock.image.geometry import center_crop_params, crop_params, flip_params, opencv
+from penstock.image.jpeg import CHANNELS
+from penstock.image.normalise import Stat, normalise, table_for
+from penstock.image.probe import Data, ImageInfo, probe, read_file
+from penstock.image.resize import METHODS
+from penstock.steps.base import Context
+from penstock.steps.mapping import row_keys
+from penstock.steps.media import Media, MediaStep, located, payloads
+from penstock.steps.node import Above, Fetched, Node, Picks
+
+Crop = Literal["random", "center"]
+Layout = Literal["NHWC", "NCHW"]
+Pixels = Literal["float32", "uint8"]
+
+
+@dataclass(frozen=True)
+class DecodeImages(MediaStep):
+    """Pictures of `size` (a side, or (height, width)) in the column `out`; the column of bytes goes.
+
+    `crop="random"` is the random resized crop of most training recipes: `scale` of the area, `ratio` width/height.
+    "center" is the largest centred box of the target's shape, `share` of its sides (0.875 is evaluation's habit); None
+    squeezes the whole picture. `flip` is the probability of a mirror image: 0.5 with a random crop, else 0.
+    float32 is `(pixels / 255 - mean) / std`; uint8 is the pixels. `exif="apply"` turns pictures upright.
+    """
+
+    size: tuple[int, int]
+    crop: Crop | None = "random"
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float | None = None
+    share: float = 1.0
+    mean: Stat = 0.0
+    std: Stat = 1.0
+    dtype: Pixels = "float32"
+    mode: str = "RGB"
+    layout: Layout = "NHWC"
+    exif: str = "apply"
+    method: str = "antialias"
+    strict: bool = True
+    column: str = "bytes"
+    out: str = "image"
+
+    @property
+    def name(self) -> str:
+        return "decode_images"
+
+    @classmethod
+    def of(cls, size: int | tuple[int, int], **options: Any) -> DecodeImages:
+        """Completes the arguments of `Pipeline.decode_images`."""
+        pair = (size, size) if isinstance(size, int) else tuple(size)
+        return cls(pair, **{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
+
+    def __post_init__(self) -> None:
+        if len(self.size) != 2 or any(isinstance(s, bool) or not isinstance(s, int) or s < 1 for s in self.size):
+            raise UsageError("a size of at least 1 x 1 in .decode_images()", got=repr(self.size), fix="224, or (H, W)")
+        choices = {
+            "crop": (*get_args(Crop), None), "dtype": get_args(Pixels), "layout": get_args(Layout),
+            "mode": tuple(CHANNELS), "exif": ("apply", "ignore"), "method": METHODS,
+        }  # fmt: skip
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise UsageError(f"{name}= one of {', '.join(map(repr, known))}", got=repr(getattr(self, name)))
+        if not 0 <= self.mirror <= 1 or not 0 < self.share <= 1:
+            raise UsageError("flip from 0 to 1 and share above 0, to 1", got=f"{self.flip!r} and {self.share!r}")
+        if self.dtype == "uint8" and (self.mean, self.std) != (0.0, 1.0):
+            raise UsageError(
+                'dtype="float32" with mean and std',
+                got='dtype="uint8"',
+                fix="leave them out and normalise on the device",
+            )
+        table_for(_numbers(self.mean), _numbers(self.std), CHANNELS[self.mode])
+        crop_params(np.zeros(0, np.uint64), [], [], self.scale, self.ratio)
+
+    @property
+    def mirror(self) -> float:
+        """Probability of a mirror image."""
+        return (0.5 if self.crop == "random" else 0.0) if self.flip is None else float(self.flip)
+
+    def build(self, child: Node, context: Context) -> Node:
+        return _Decoded(child, self, _rng.key(context.seed, self.name, context.place))
+
+    def boxes(self, infos: list[ImageInfo], keys: _rng.U64) -> NDArray[np.int64] | None:
+        """Which box of each picture is wanted; None for the whole of each."""
+        if self.crop is None:
+            return None
+        sides = [info.oriented if self.exif == "apply" else (info.height, info.width) for info in infos]
+        heights, widths = np.array(sides, np.int64).reshape(-1, 2).T
+        if self.crop == "random":
+            return crop_params(keys, heights, widths, self.scale, self.ratio)
+        return center_crop_params(heights, widths, self.size[1] / self.size[0], self.share)
+
+    def apply(self, medias: list[Media], keys: _rng.U64) -> NDArray[Any]:
+        """The array of these pictures; `BadRecords` names each bad one, those with bad headers before any is decoded."""
+        datas, infos = self._look(medias)
+        planes = self.layout == "NCHW"
+        pixels = decode_batch(
+            datas,
+            self.size,
+            crops=self.boxes(infos, keys),
+            flips=flip_params(keys, self.mirror) if self.mirror else None,
+            dtype=np.uint8 if planes or self.dtype == "uint8" else np.float32,
+            mode=self.mode, mean=self.mean, std=self.std, exif=self.exif, method=self.method, strict=self.strict,
+            limits=self.limits, infos=infos,
+        )  # fmt: skip
+        return _planes(pixels, self) if planes else pixels
+
+    def _look(self, medias: list[Media]) -> tuple[list[Data], list[ImageInfo]]:
+        """Bytes and headers of every picture."""
+        datas: list[Data] = []
+        infos: list[ImageInfo] = []
+        errors: list[RecordError] = []
+        for row, media in enumerate(medias):
+            try:
+                data = read_file(media, where="", limits=self.limits) if isinstance(media, Path) else media
+                infos.append(probe(data, limits=self.limits))
+                datas.append(data)
+            except RecordError as error:
+                error.row = row
+                errors.append(error)
+        if errors:
+            raise BadRecords(errors)
+        return datas, infos
+
+
+def _planes(pixels: NDArray[np.uint8], step: DecodeImages) -> NDArray[Any]:
+    """(N, H, W, C) bytes to (N, C, H, W) of the step's dtype, a picture at a time."""
+    n, height, width, channels = pixels.shape
+    out = np.empty((n, channels, height, width), step.dtype)
+    mean, std = (np.broadcast_to(np.asarray(_numbers(stat)), channels) for stat in (step.mean, step.std))
+    split = opencv().split
+    for picture, row in zip(pixels, out, strict=True):
+        for plane, target, m, s in zip(split(picture), row, mean, std, strict=True):
+            if step.dtype == "uint8":
+                target[...] = plane
+            else:
+                normalise(plane[..., None], float(m), float(s), out=target[..., None])
+    return out
+
+
+def _numbers(stat: Stat) -> tuple[float, ...]:
+    return tuple(float(v) for v in np.atleast_1d(np.asarray(stat, np.float64)))
+
+
+class _Decoded(Above):
+    def __init__(self, child: Node, step: DecodeImages, base: int) -> None:
+        super().__init__(child)
+        self.step, self.base = step, base
+
+    def _medias(self, columns: Columns) -> list[Media]:
+        return payloads(columns, self.step.column, "decode_images", 'name it: .decode_images(224, column="jpg")')
+
+    def fetch(self, picks: Picks) -> Fetched:
+        columns, used = self.child.fetch(picks)
+        with located(self.child, used):
+            made = self.step.apply(self._medias(columns), row_keys(self.base, used))
+        rest = {name: column for name, column in columns.items() if name != self.step.column}
+        return Fetched({self.step.out: made, **rest}, used)
+
+    def explain(self, picks: Picks) -> dict[str, Any]:
+        """Also the crop and the mirror of the row, where its picture has a readable header."""
+        facts = self.child.explain(picks)
+        try:
+            _, infos = self.step._look(self._medias(self.child.fetch(picks).columns))
+        except DataError:
+            return facts
+        keys = row_keys(self.base, picks)
+        boxes = self.step.boxes(infos, keys)
+        facts["size"] = list(infos[0].oriented)
+        if boxes is not None:
+            facts["crop"] = boxes[0].tolist()
+        if self.step.mirror:
+            facts["flip"] = bool(flip_params(keys, self.step.mirror)[0])
+        return facts

@@ -1,0 +1,82 @@
+"""What the media steps share: the encoded bytes of a column, errors that say where the file is, short descriptions.
+
+A column holds bytes, structs `{"bytes": ..., "path": ...}` as Parquet files of images and audio have them, or
+`pathlib.Path` objects that a source of ours made. Text is never taken for a file name: data may say anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from penstock._errors import BadRecords, RecordError, UsageError
+from penstock._limits import LIMITS, Limits
+from penstock.columns import Columns, rows_of
+from penstock.steps.base import Step
+from penstock.steps.mapping import place_of
+from penstock.steps.node import Node, Picks
+
+Media = bytes | bytearray | memoryview | Path
+
+
+@dataclass(frozen=True)
+class MediaStep(Step):
+    """A step that decodes; `limits` bounds what one file may ask for."""
+
+    limits: Limits = field(default=LIMITS, kw_only=True)
+
+    def spec(self) -> dict[str, Any]:
+        plain = {name: value for name, value in super().spec().items() if name != "limits"}
+        return plain | {"limits": [self.limits.pixels, self.limits.audio_seconds]}
+
+    def __str__(self) -> str:
+        values = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
+        return ", ".join(f"{name}={value!r}" for name, value, usual in values if value != usual)
+
+
+def payloads(columns: Columns, name: str, verb: str, fix: str) -> list[Media]:
+    """The encoded files of a column; `BadRecords` lists rows that hold none.
+
+    >>> from penstock.columns import strings
+    >>> payloads({"image": strings([b"1", {"bytes": b"2", "path": None}])}, "image", "decode_images", "")
+    [b'1', b'2']
+    """
+    column = columns.get(name)
+    if column is None and rows_of(columns):
+        kinds = ", ".join(map(repr, columns))
+        raise UsageError(f"a column {name!r} of files in .{verb}()", got=f"columns {kinds}", fix=fix)
+    found: list[Media] = []
+    errors: list[RecordError] = []
+    for row, value in enumerate(column if column is not None else ()):
+        data = value.get("bytes") if isinstance(value, dict) else value
+        if isinstance(data, bytes | bytearray | memoryview | Path):
+            found.append(data)
+        else:
+            errors.append(_not_bytes(name, value, row))
+    if errors:
+        raise BadRecords(errors)
+    return found
+
+
+def _not_bytes(name: str, value: Any, row: int) -> RecordError:
+    if isinstance(value, dict):
+        got = f"a struct without bytes: {', '.join(map(str, list(value)[:5]))}"
+        fix = "write the files' bytes into the column; a path inside data is never opened"
+    else:
+        got = type(value).__name__
+        fix = "name the column that holds bytes; a path inside data is never opened"
+    return RecordError(f"encoded bytes in column {name!r}", got=got, fix=fix, row=row)
+
+
+@contextmanager
+def located(node: Node, picks: Picks) -> Iterator[None]:
+    """Inside, bad records are said to be where `node` finds them: file, class, key, row."""
+    try:
+        yield
+    except BadRecords as error:
+        for one in error.errors:
+            one.where = place_of(node, picks, one.row)
+        raise BadRecords(error.errors) from error
