@@ -19,6 +19,9 @@ from penstock.steps.base import Step
 from penstock.steps.batch import Batch, Remainder
 from penstock.steps.bucket import Bucket
 from penstock.steps.budget import BatchTokens
+from penstock.steps.decode_audio import DecodeAudio
+from penstock.steps.decode_images import DecodeImages
+from penstock.steps.decode_parts import DecodeParts
 from penstock.steps.filter import Filter
 from penstock.steps.guard import SkipErrors
 from penstock.steps.limit import Repeat, Skip, Take
@@ -99,6 +102,18 @@ class Pipeline:
     ) -> Pipeline:
         """Several documents to a row of `length` tokens, none leaking into the next; see `steps.pack.Pack`."""
         return self._then(Pack(length, strategy, overlong, max_docs, labels, static, pad_id))
+
+    def decode_images(self, size: int | tuple[int, int], **options: Any) -> Pipeline:
+        """Pictures of one size from the column `bytes`; `options` are those of `steps.decode_images.DecodeImages`."""
+        return self._then(DecodeImages.of(size, **options))
+
+    def decode_audio(self, sample_rate: int = 16000, **options: Any) -> Pipeline:
+        """Samples or features from audio files; `options` are those of `steps.decode_audio.DecodeAudio`."""
+        return self._then(DecodeAudio(sample_rate, **options))
+
+    def decode_parts(self, *parts: str) -> Pipeline:
+        """Text, JSON and numbers from the parts of tar records; without arguments all whose name says how."""
+        return self._then(DecodeParts(parts or None))
 
     def map(self, function: Callable[..., Any], *, version: str | None = None) -> Pipeline:
         """`function(record) -> record`; a parameter `rng` gets a generator keyed by the record."""

@@ -238,6 +238,21 @@ def test_skipped_records_shorten_their_own_batch_alone():
     assert [first, *listed(fresh, "x")] == [batch for batch in want if batch]
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_stream_of_known_length_has_one(drop_last):
+    def build(records, rank):
+        dataset = StreamingPreprocessedDataset(records, x_of)
+        builder = DataLoaderBuilder().with_dataset(dataset).with_batch_size(4).with_distributed(rank, 2)
+        return builder.with_drop_last(drop_last).build()
+
+    for n in (7, 8, 9, 23):
+        for rank in range(2):
+            loader = build(numbers(n), rank)
+            assert len(loader) == len(list(loader))
+    with pytest.raises(TypeError, match="no length"):
+        len(build(lambda: iter(numbers(9)), 0))
+
+
 def test_no_threads_are_left_behind():
     before = threading.active_count()
     loader = map_builder(200, with_workers=(3,)).build()

@@ -158,6 +158,13 @@ def test_a_stream_split_by_node_is_not_split_again(monkeypatch):
     assert xs(StreamingPreprocessedDataset(numbers(6), n_of)) == [1, 3, 5]  # the launcher's rank is found
 
 
+def test_a_length_is_known_where_the_records_are():
+    lengths = [len(StreamingPreprocessedDataset(numbers(17), n_of, rank=r, world_size=3)) for r in range(3)]
+    assert lengths == [6, 6, 5]
+    with pytest.raises(TypeError, match="no length"):
+        len(StreamingPreprocessedDataset(Stream(17), n_of))
+
+
 def test_endless_streams():
     dataset = StreamingPreprocessedDataset(Stream(None), n_of, 100, seed=1, rank=1, world_size=2)
     first = xs(islice(dataset, 500))

@@ -50,7 +50,7 @@ def open_dataset(given: Any, ask: Ask) -> Pipeline | HFStream:
     return Pipeline(HFDataset(given))
 
 
-def saved(folder: str, ask: Ask) -> Any:
+def saved(folder: str) -> Any:
     """What `save_to_disk` wrote; None if the folder is something else."""
     marks = ("dataset_dict.json", "state.json")
     if not any(os.path.isfile(os.path.join(folder, mark)) for mark in marks):

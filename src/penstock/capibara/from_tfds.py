@@ -64,9 +64,13 @@ def _prepared(tfds: Any, full: str, where: str, ask: Ask) -> Any:
 
 def _registered(tfds: Any, full: str, where: str, ask: Ask) -> Any:
     short = full.partition("/")[0].partition(":")[0]
-    registered = tfds.core.registered._DATASET_REGISTRY  # the only list that names no dataset of the package itself
-    if short not in registered:
-        ask.tried.append(f"TFDS builders that are registered: {', '.join(sorted(registered)) or 'none'}")
+    registered = tfds.core.registered._DATASET_REGISTRY
+    own = {n: c for n, c in registered.items() if not c.__module__.startswith("tensorflow_datasets.")}
+    if short not in own:
+        line = f"TFDS builders registered by this program: {', '.join(sorted(own)) or 'none'}"
+        if short in registered:
+            line += f"; TFDS knows {short!r}, prepare it with tfds.builder({short!r}).download_and_prepare()"
+        ask.tried.append(line)
         return None
     builder = tfds.builder(full, data_dir=where, file_format="array_record")
     if not builder.is_prepared():

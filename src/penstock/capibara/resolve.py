@@ -111,7 +111,7 @@ def _object(given: Any, ask: Ask) -> Found:
         return from_tfds.open_source(given)
     if isinstance(given, Mapping):
         raise UsageError(
-            "one dataset", got=f"a dict of {', '.join(map(str, given))}", fix="several languages go in dataset_name={...}"
+            "one dataset", got=f"a dict of {', '.join(map(str, given))}", fix="several go in dataset_name={...}"
         )
     if isinstance(given, Source):
         return Pipeline(given)
@@ -133,22 +133,22 @@ def _path(name: str, ask: Ask) -> Any:
         ask.tried.append(f"the path {os.path.abspath(name) if looks else name!r}: not there")
         return None
     if os.path.isdir(name):
-        for kind in (_store, from_hf.saved, from_tfds.prepared):
-            if (found := kind(name, ask)) is not None:
-                return found
+        whole = os.path.isfile(os.path.join(name, "manifest.json"))
+        found = _store(name) if whole else from_hf.saved(name) or from_tfds.prepared(name, ask)
+        if found is not None:
+            return found
         name = _of_split(name, ask.split)
     elif name.endswith(".tokens"):
-        return _store(name, ask)
+        return _store(name)
     elif name.endswith(".arrow"):
         return from_hf.from_arrow(name)
     return _files_of(name, ask)
 
 
-def _store(path: str, ask: Ask) -> Any:
+def _store(path: str) -> Pipeline:
     from penstock.sources.tokens import TokenStore
 
-    whole = os.path.isfile(os.path.join(path, "manifest.json")) or path.endswith(".tokens")
-    return Pipeline(TokenStore(path)) if whole else None
+    return Pipeline(TokenStore(path))
 
 
 def _of_split(folder: str, split: str) -> str:

@@ -86,6 +86,12 @@ class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
             if batch is not None:  # all of its records were skipped
                 yield batch
 
+    def __len__(self) -> int:
+        """Batches of a whole pass, where the number of records is known; a TypeError where it is not."""
+        stream: BatchStream = self.dataset
+        rows, size = stream.dataset.total(), stream.batch_size * stream.dataset.place()[1]
+        return int(rows // size if stream.drop_last else -(-rows // size))
+
     def set_epoch(self, epoch: int) -> None:
         """Begins at an epoch; keeps a place restored in the middle of it."""
         if epoch != self.epoch:

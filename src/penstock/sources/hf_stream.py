@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from penstock import _rng
 from penstock._errors import UsageError
 from penstock._optional import need
 
@@ -26,12 +27,14 @@ class HFStream:
     def __init__(self, dataset: Any, *, seed: int | None = None, buffer: int = 10_000) -> None:
         datasets = need("datasets", extra="hf", purpose="for streamed datasets")
         if not isinstance(dataset, datasets.IterableDataset):
-            raise UsageError("a datasets.IterableDataset", got=type(dataset).__name__, fix="load it with streaming=True")
+            raise UsageError("a datasets.IterableDataset", got=type(dataset).__name__, fix="load with streaming=True")
         self.dataset, self.seed, self.buffer = dataset, seed, buffer
 
     def records(self, start: int = 0, epoch: int = 0) -> Iterator[dict[str, Any]]:
         """The records of an epoch from `start` on. Each call is a pass of its own."""
-        ordered = self.dataset if self.seed is None else self.dataset.shuffle(self.seed + epoch, buffer_size=self.buffer)
+        ordered = self.dataset
+        if self.seed is not None:
+            ordered = ordered.shuffle(_rng.key(self.seed, "stream", epoch) >> 32, buffer_size=self.buffer)
         yield from ordered.skip(start) if start else ordered
 
     @property

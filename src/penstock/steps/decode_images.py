@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _rng
-from penstock._errors import BadRecords, DataError, RecordError, UsageError
+from penstock._errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.columns import Columns
 from penstock.image.batch import decode_batch
 from penstock.image.geometry import center_crop_params, crop_params, flip_params, opencv
@@ -68,8 +68,9 @@ class DecodeImages(MediaStep):
     @classmethod
     def of(cls, size: int | tuple[int, int], **options: Any) -> DecodeImages:
         """Completes the arguments of `Pipeline.decode_images`."""
-        pair = (size, size) if isinstance(size, int) else tuple(size)
-        return cls(pair, **{k: tuple(v) if isinstance(v, list) else v for k, v in options.items()})
+        pair: Any = (size, size) if isinstance(size, int) else tuple(size)
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+        return cls(pair, **given)
 
     def __post_init__(self) -> None:
         if len(self.size) != 2 or any(isinstance(s, bool) or not isinstance(s, int) or s < 1 for s in self.size):
@@ -111,7 +112,7 @@ class DecodeImages(MediaStep):
         return center_crop_params(heights, widths, self.size[1] / self.size[0], self.share)
 
     def apply(self, medias: list[Media], keys: _rng.U64) -> NDArray[Any]:
-        """The array of these pictures; `BadRecords` names each bad one, those with bad headers before any is decoded."""
+        """The array of these pictures; `BadRecords` names the bad ones, by their headers before any is decoded."""
         datas, infos = self._look(medias)
         planes = self.layout == "NCHW"
         pixels = decode_batch(
@@ -182,7 +183,7 @@ class _Decoded(Above):
         facts = self.child.explain(picks)
         try:
             _, infos = self.step._look(self._medias(self.child.fetch(picks).columns))
-        except DataError:
+        except PenstockError:  # bad here is for `fetch` to say; a place is still known
             return facts
         keys = row_keys(self.base, picks)
         boxes = self.step.boxes(infos, keys)

@@ -17,6 +17,8 @@ from penstock.order.shuffle import permute
 from penstock.steps.base import Context, Step
 from penstock.steps.node import I64, Above, Epoch, Node, Picks
 
+FEW = 3  # epochs in one call up to which a permutation for each is quicker
+
 
 @dataclass(frozen=True)
 class Shuffle(Step):
@@ -47,13 +49,20 @@ class Shuffled(Above):
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         if isinstance(epoch, np.ndarray):
-            parts = [(e, np.flatnonzero(epoch == e)) for e in np.unique(epoch)]
-            order = np.empty_like(position)
-            for e, where in parts:
-                order[where] = self._permute(position[where], int(e))
-        else:
-            order = self._permute(position, epoch)
-        return self.child.pick(order, epoch)
+            return self.child.pick(self._permute_each(position, epoch), epoch)
+        return self.child.pick(self._permute(position, epoch), epoch)
+
+    def _permute_each(self, position: I64, epoch: I64) -> I64:
+        """Positions of several epochs at once: a permutation for each epoch, or one call with a key per position."""
+        passes, which = np.unique(epoch, return_inverse=True)
+        if len(passes) > FEW and self.step.block is None:
+            keys = np.array([_rng.key(self.base, int(e)) for e in passes], np.uint64)
+            return permute(position, self.rows, keys[which])
+        order = np.empty_like(position)
+        for number, e in enumerate(passes):
+            where = np.flatnonzero(which == number)
+            order[where] = self._permute(position[where], int(e))
+        return order
 
     def _permute(self, position: I64, epoch: int) -> I64:
         key = _rng.key(self.base, epoch)

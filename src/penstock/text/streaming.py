@@ -13,7 +13,7 @@ about buffer_size * log(buffer_size) numbers (for lists, datasets and JSON lines
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any
 
 from penstock import _rng
@@ -109,6 +109,17 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
                     break
             else:
                 yield placed
+
+    def __len__(self) -> int:
+        """Records of this rank in a pass, skipped ones counted, where the number of records is known."""
+        rank, world = self.place()
+        return max(0, -(-(self.total() - rank) // world))
+
+    def total(self) -> int:
+        """Records of all ranks in a pass; a TypeError where nobody knows."""
+        if not isinstance(self.feed, Sized):
+            raise TypeError("a stream has no length")
+        return len(self.feed)
 
     def elements(self, start: int) -> Iterator[tuple[int, Any]]:
         """Position and element of every position from `start` on, for all readers."""

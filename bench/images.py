@@ -1,0 +1,204 @@
+"""A folder of JPEGs to training batches: decode, random resized crop to 224, flip, normalise, 64 at a time.
+
+Penstock (float32 and uint8, NHWC), tf.data (`decode_and_crop_jpeg`), DALI on the CPU (`image_random_crop`), torch's
+DataLoader with 2 workers and Pillow, and bare simplejpeg decoding whole pictures on two threads. Those that are not
+installed are left out. Every contender has 2 threads or processes and reads the same files.
+
+    python -m bench images
+    python bench/images.py --folder photos --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.common import judge, medians, rate, rounds, save, table
+
+SIDE, ROWS, THREADS = 224, 64, 2
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+
+
+def make_folder(root: Path, count: int = 200) -> None:
+    """Pictures of 500 x 400 with the spectrum of photographs: noise at every scale, coarse strongest."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for i in range(count):
+        picture = np.zeros((400, 500, 3))
+        for cells in (4, 8, 16, 32, 64, 128, 256):
+            noise = Image.fromarray(rng.integers(0, 256, (cells, cells, 3), np.uint8))
+            picture += (np.asarray(noise.resize((500, 400), Image.Resampling.BICUBIC)) - 127.5) * (4 / cells) ** 0.6
+        file = io.BytesIO()
+        Image.fromarray(np.clip(picture + 127.5, 0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+        (root / f"{i:04d}.jpg").write_bytes(file.getvalue())
+
+
+def ours(folder: Path, dtype: str) -> Any:
+    from penstock.read_media import read_images
+
+    numbers = {"mean": MEAN, "std": STD} if dtype == "float32" else {}
+    images = read_images(folder, labels=None).shuffle(seed=1).repeat()
+    return images.decode_images(SIDE, dtype=dtype, **numbers).batch(ROWS).to_numpy(threads=THREADS)
+
+
+def bare(files: list[Path], seconds: float) -> float:
+    """Whole pictures decoded on two threads, files read and nothing else done: pictures a second."""
+    import simplejpeg
+
+    def one(path: Path) -> int:
+        return int(simplejpeg.decode_jpeg(path.read_bytes(), "RGB", fastdct=False).shape[0])
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(one, files[:50]))
+        count, began = 0, time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            count += len(list(pool.map(one, files)))
+        return count / (time.perf_counter() - began)
+
+
+def tf_data(files: list[Path]) -> Any:
+    import tensorflow as tf
+
+    mean, std = tf.constant(MEAN), tf.constant(STD)
+    whole = tf.constant([[[0.0, 0.0, 1.0, 1.0]]])
+
+    def one(path: Any) -> Any:
+        data = tf.io.read_file(path)
+        shape = tf.io.extract_jpeg_shape(data)
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            shape, whole, area_range=SCALE, aspect_ratio_range=RATIO, use_image_if_no_bounding_boxes=True
+        )
+        window = tf.stack([begin[0], begin[1], size[0], size[1]])
+        image = tf.image.decode_and_crop_jpeg(data, window, channels=3)
+        image = tf.image.random_flip_left_right(tf.image.resize(image, [SIDE, SIDE]))
+        return (image / 255.0 - mean) / std
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = THREADS
+    data = tf.data.Dataset.from_tensor_slices([str(f) for f in files]).repeat().shuffle(len(files))
+    return data.map(one, num_parallel_calls=THREADS).batch(ROWS).prefetch(2).with_options(options)
+
+
+def dali(files: list[Path]) -> Iterator[Any]:
+    from nvidia.dali import fn, pipeline_def, types
+
+    @pipeline_def(batch_size=ROWS, num_threads=THREADS, device_id=None)
+    def graph() -> Any:
+        data, _ = fn.readers.file(files=[str(f) for f in files], random_shuffle=True)
+        image = fn.decoders.image_random_crop(
+            data, device="cpu", random_area=list(SCALE), random_aspect_ratio=list(RATIO)
+        )
+        image = fn.resize(image, resize_x=SIDE, resize_y=SIDE)
+        return fn.crop_mirror_normalize(
+            image, dtype=types.FLOAT, output_layout="HWC", mirror=fn.random.coin_flip(),
+            mean=[255 * m for m in MEAN], std=[255 * s for s in STD],
+        )  # fmt: skip
+
+    pipe = graph()
+    pipe.build()
+    while True:
+        yield pipe.run()[0].as_array()
+
+
+class Pictures:
+    """A map-style dataset as one writes it with Pillow."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.files = files
+
+    def __len__(self) -> int:
+        return len(self.files) * 1000
+
+    def __getitem__(self, index: int) -> Any:
+        import torch
+        from PIL import Image
+
+        rng = np.random.default_rng(index)
+        with Image.open(self.files[index % len(self.files)]) as file:
+            image = file.convert("RGB")
+        width, height = image.size
+        area, aspect = width * height * rng.uniform(*SCALE), np.exp(rng.uniform(*np.log(RATIO)))
+        w, h = min(width, round((area * aspect) ** 0.5)), min(height, round((area / aspect) ** 0.5))
+        x, y = rng.integers(0, width - w + 1), rng.integers(0, height - h + 1)
+        image = image.crop((x, y, x + w, y + h)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+        if rng.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        pixels = np.asarray(image, np.float32) / 255.0
+        return torch.from_numpy((pixels - np.array(MEAN, np.float32)) / np.array(STD, np.float32))
+
+
+def torch_loader(files: list[Path]) -> Any:
+    import torch.utils.data as data
+
+    return data.DataLoader(
+        Pictures(files), ROWS, shuffle=True, num_workers=2, multiprocessing_context="spawn"
+    )
+
+
+def run(folder: Path | None = None, count: int = 5, seconds: float = 4.0) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as made:
+        if folder is None:
+            folder = Path(made)
+            make_folder(folder)
+        return compare(folder, count, seconds)
+
+
+def compare(folder: Path, count: int, seconds: float) -> dict[str, Any]:
+    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
+    sizes = [p.stat().st_size for p in files]
+    print(f"{len(files)} JPEGs of {np.mean(sizes) / 1000:.0f} kB on average, batches of {ROWS}, {THREADS} threads")
+    contenders: dict[str, Callable[[], float]] = {
+        "penstock": lambda: ROWS * rate(ours(folder, "float32"), seconds),
+        "penstock uint8": lambda: ROWS * rate(ours(folder, "uint8"), seconds),
+        "bare simplejpeg": lambda: bare(files, seconds),
+    }
+    for module, name, make in (
+        ("tensorflow", "tf.data", tf_data), ("nvidia.dali", "DALI", dali), ("torch", "torch 2 workers", torch_loader)
+    ):  # fmt: skip
+        if find_spec(module.partition(".")[0]) is not None and (module != "nvidia.dali" or find_spec(module)):
+            contenders[name] = lambda make=make: ROWS * rate(make(files), seconds)
+        else:
+            print(f"  {name} is not installed")
+    before = os.getloadavg()
+    found = rounds(contenders, count)
+    middle = medians(found)
+    table("images a second, median", [(n, f"{v:.0f}", f"{min(found[n]):.0f}..{max(found[n]):.0f}") for n, v in
+                                      sorted(middle.items(), key=lambda i: -i[1])], ("", "images/s", "range"))  # fmt: skip
+    targets = [
+        judge("float32 / bare decode", middle["penstock"] / middle["bare simplejpeg"], 0.7),
+        judge("uint8 / bare decode", middle["penstock uint8"] / middle["bare simplejpeg"], 0.85),
+    ]
+    others = [middle[name] for name in ("tf.data", "DALI") if name in middle]
+    if others:
+        targets.append(judge("float32 / faster of tf.data and DALI", middle["penstock"] / max(others), 1.15))
+    if "torch 2 workers" in middle:
+        targets.append(judge("float32 / torch DataLoader", middle["penstock"] / middle["torch 2 workers"], 1.7))
+    table("targets", targets, ("what", "found", "wanted", ""))
+    print(f"load average before {before[0]:.1f}, after {os.getloadavg()[0]:.1f}")
+    facts = {"images_per_second": middle, "rounds": found, "targets": targets, "load": [before, os.getloadavg()]}
+    save("images", facts)
+    return facts
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="JPEGs to read; without it some are made")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    asked = parser.parse_args()
+    run(asked.folder, asked.rounds, asked.seconds)

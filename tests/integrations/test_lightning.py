@@ -1,0 +1,79 @@
+"""Inside Lightning: its checkpoint holds the loader's state; batches after a resume are those of a whole run."""
+
+from __future__ import annotations
+
+import lightning
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from penstock.outputs.builder import DataLoaderBuilder
+from penstock.text.preprocessed import PreprocessedDataset
+from penstock.text.streaming import StreamingPreprocessedDataset
+from tests.integrations.tiny import RECORDS, TinyLM, engine
+
+STEPS, STOP = 14, 10  # 8 steps an epoch: it stops in the second
+
+# What Lightning says of a machine, a model and a loader this small; none of it is about the data.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Your `IterableDataset` has `__len__` defined:UserWarning"),  # and it is right
+    pytest.mark.filterwarnings("ignore:The dirpath has changed:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
+]
+
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = TinyLM()
+
+    def training_step(self, batch, _):
+        return self.model(**batch)["loss"]
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+
+def _begin():
+    return iter(RECORDS)
+
+
+def loader_of(kind, workers):
+    builder = DataLoaderBuilder().with_batch_size(4).with_workers(workers)
+    if kind == "unsized":
+        return builder.with_dataset(StreamingPreprocessedDataset(_begin, engine(), buffer_size=8)).build()
+    if kind == "map":
+        return builder.with_dataset(PreprocessedDataset(RECORDS, engine())).with_shuffle().with_seed(5).build()
+    return builder.with_dataset(StreamingPreprocessedDataset(RECORDS, engine(), buffer_size=8)).build()
+
+
+def run(kind, workers, folder, steps, resume=None):
+    module = Module()
+    trainer = lightning.Trainer(
+        max_steps=steps,
+        accelerator="cpu",
+        limit_train_batches=1000 if kind == "unsized" else 1.0,
+        logger=False,
+        callbacks=[ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+    )
+    trainer.fit(module, loader_of(kind, workers), ckpt_path=resume, weights_only=False)
+    return module.model
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("map", 0), ("map", 2), ("stream", 0), ("stream", 2), ("unsized", 0)])
+@pytest.mark.parametrize("stop", [STOP, 8])
+def test_stop_and_resume(kind, workers, stop, tmp_path):
+    whole = run(kind, workers, tmp_path / "whole", STEPS)
+    assert len(whole.seen) == STEPS
+    rows = [tuple(row) for batch in whole.seen[:8] for row in batch]
+    assert len(rows) == len(set(rows)) == 30
+    assert whole.seen[:6] != whole.seen[8:]
+    first = run(kind, workers, tmp_path / "first", stop)
+    assert first.seen == whole.seen[:stop]
+    second = run(kind, workers, tmp_path / "second", STEPS, resume=tmp_path / "first" / f"step={stop}.ckpt")
+    assert second.seen == whole.seen[stop:]
+    assert second.weights() == whole.weights()
