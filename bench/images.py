@@ -143,11 +143,9 @@ class Pictures:
 
 
 def torch_loader(files: list[Path]) -> Any:
-    import torch.utils.data as data
+    from torch.utils import data
 
-    return data.DataLoader(
-        Pictures(files), ROWS, shuffle=True, num_workers=2, multiprocessing_context="spawn"
-    )
+    return data.DataLoader(Pictures(files), ROWS, shuffle=True, num_workers=2, multiprocessing_context="spawn")
 
 
 def run(folder: Path | None = None, count: int = 5, seconds: float = 4.0) -> dict[str, Any]:
@@ -177,8 +175,9 @@ def compare(folder: Path, count: int, seconds: float) -> dict[str, Any]:
     before = os.getloadavg()
     found = rounds(contenders, count)
     middle = medians(found)
-    table("images a second, median", [(n, f"{v:.0f}", f"{min(found[n]):.0f}..{max(found[n]):.0f}") for n, v in
-                                      sorted(middle.items(), key=lambda i: -i[1])], ("", "images/s", "range"))  # fmt: skip
+    ranked = sorted(middle.items(), key=lambda item: -item[1])
+    shown = [(name, f"{value:.0f}", f"{min(found[name]):.0f}..{max(found[name]):.0f}") for name, value in ranked]
+    table("images a second, median of rounds", shown, ("", "images/s", "range"))
     targets = [
         judge("float32 / bare decode", middle["penstock"] / middle["bare simplejpeg"], 0.7),
         judge("uint8 / bare decode", middle["penstock uint8"] / middle["bare simplejpeg"], 0.85),

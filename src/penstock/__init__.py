@@ -56,17 +56,21 @@ _HOMES = {
     "loaders.simple": "create_simple_data_loader",
     "multimodal.paired": "MultiModalPairedDataset",
     "multimodal.synthetic": "MultiModalDataset create_synthetic_multi_modal_dataset",
+    "outputs.builder": "DataLoaderBuilder",
     "pipeline": "Pipeline mix",
     "prepare.run": "prepare",
     "read": (
-        "from_arrays from_texts open_dolma open_megatron open_nanogpt open_store open_tokens read_jsonl read_parquet "
+        "from_arrays from_hf from_texts open_dolma open_megatron open_nanogpt open_store open_tokens read_jsonl read_parquet "
         "read_text"
     ),
+    "text.create_preprocessed": "create_preprocessed_dataset",
     "text.gpt_dataset": "GPTDatasetV1 create_dataloader create_dataset",
     "text.micro_dataset": "TransformerDataset create_dataloaders",
     "text.micro_tokenizer": "MicroTransformerTokenizer",
+    "text.preprocessed": "PreprocessedDataset",
     "text.prompts.engine": "PromptEngine",
     "text.simple": "SimpleTextDataset",
+    "text.streaming": "StreamingPreprocessedDataset",
     "text.synthetic": "SyntheticTextDataset create_text_dataset",
     "text.tokenizers": "BulkEncoder as_tokenizer",
 }

@@ -78,6 +78,13 @@ def from_arrays(columns: Mapping[str, Any]) -> Pipeline:
     return Pipeline(Arrays(columns))
 
 
+def from_hf(dataset: Any) -> Pipeline:
+    """A Hugging Face `datasets.Dataset`: each row is a record, read from its Arrow table many at a time."""
+    from penstock.sources.hf import HFDataset
+
+    return Pipeline(HFDataset(dataset))
+
+
 def open_store(path: str | os.PathLike[str], *, verify: str = "first-touch") -> Pipeline:
     """A token store that `penstock prepare` wrote. One small file is read, whatever its size."""
     from penstock.sources.tokens import TokenStore

@@ -64,6 +64,27 @@ def test_registered_for_checkpointing(kind, tmp_path):
     assert second.weights() == whole.weights()
 
 
+def test_prepared_for_several_processes():
+    made = [
+        accelerate.data_loader.prepare_data_loader(
+            loader_of("map"), num_processes=2, process_index=rank, put_on_device=False, even_batches=False
+        )
+        for rank in range(2)
+    ]
+    epochs = [[list(loader) for loader in made] for _ in range(2)]
+    shown = [
+        sorted(tuple(r[m.bool()].tolist()) for loader in e for b in loader for r, m in zip(*_pair(b), strict=True))
+        for e in epochs
+    ]
+    assert shown[0] == shown[1] == sorted(tuple(engine()(record)["input_ids"].tolist()) for record in RECORDS)
+    first, second = (e[0][0]["input_ids"].tolist() for e in epochs)
+    assert first != second  # the processes were told of the new epoch
+
+
+def _pair(batch):
+    return batch["input_ids"], batch["attention_mask"]
+
+
 def test_prepared_and_skipped_into(tmp_path):
     def run(begin, end, save=None, load=None):
         accelerator, inner, model, optimizer, loader = set_up(True, "map")

@@ -59,7 +59,7 @@ SOUNDS: dict[str, Callable[[Path, int], Pipeline]] = {
         read_audio(root, "name").shuffle(seed=4).decode_audio(8000).skip_errors().batch(b).pad(2000)
     ),
     "slices, augmented": lambda root, b: (
-        read_audio(root, "name").shuffle(seed=4).decode_audio(8000, duration=0.1).skip_errors().map_batches(LOUD).batch(b)
+        read_audio(root, "name").decode_audio(8000, duration=0.1).skip_errors().map_batches(LOUD).shuffle(4).batch(b)
     ),
 }
 ALL = [("images", name) for name in IMAGES] + [("sounds", name) for name in SOUNDS]

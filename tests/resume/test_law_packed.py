@@ -32,7 +32,9 @@ PACKED: dict[str, Callable[[int], Pipeline]] = {
     "pack": lambda b: tokens().pack(32).batch(b),
     "pack, shuffled": lambda b: tokens().pack(32, max_docs=4).shuffle(seed=3).batch(b),
     "pack, concat": lambda b: tokens().pack(24, strategy="concat").shuffle(seed=3).batch(b),
-    "pack, static, short": lambda b: tokens().pack(32, static=True, max_docs=3).shuffle(seed=1).batch(b, remainder="pad"),
+    "pack, static, short": lambda b: (
+        tokens().pack(32, static=True, max_docs=3).shuffle(seed=1).batch(b, remainder="pad")
+    ),
     "pack, repeated and cut": lambda b: tokens().pack(32).shuffle(seed=3).repeat(2).skip(3).batch(b),
     "pack, filtered": lambda b: tokens().pack(32).shuffle(seed=3).filter(odd_rows).batch(b),
     "packs mixed": lambda b: ps.mix([tokens().pack(32), tokens().pack(32).shuffle(seed=2)], [0.3, 0.7]).batch(b),

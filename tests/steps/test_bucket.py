@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_balanced_dealing_keeps_the_set_of_a_step_and_evens_the_work() -> None:
             sets = [documents(p) for p in parts]
             costs = attention_cost([lengths[d] for s in sets for d in s])
             edges = np.cumsum([0, *map(len, sets)])
-            loads.append(imbalance(costs, [np.arange(a, b) for a, b in zip(edges, edges[1:], strict=False)]))
+            loads.append(imbalance(costs, [np.arange(a, b) for a, b in pairwise(edges)]))
         worst.append(np.mean(loads))
     for a, b in zip(zip(*plain, strict=True), zip(*even, strict=True), strict=True):
         assert sorted(d for p in a for d in documents(p)) == sorted(d for p in b for d in documents(p))
@@ -120,7 +121,10 @@ WRONG = {
     "size": (lambda: tokens([3]).bucket([4], 0), "batch sizes of at least 1"),
     "remainder": (lambda: tokens([3]).bucket([4], 1, remainder="keep"), "remainder: one of drop, pad, short"),
     "none": (lambda: tokens([3]).bucket([4], 5).to_numpy(), "at least one batch in .bucket()"),
-    "records": (lambda: ps.from_arrays({"x": [1]}).bucket([4], 1).to_numpy(), "documents of tokens right before .bucket()"),
+    "records": (
+        lambda: ps.from_arrays({"x": [1]}).bucket([4], 1).to_numpy(),
+        "documents of tokens right before .bucket()",
+    ),
     "map": (lambda: tokens([3]).map(dict).bucket([4], 1).to_numpy(), "documents of tokens right before .bucket()"),
     "two": (lambda: tokens([3]).bucket([4], 1).batch(2).to_numpy(), "one .bucket() in a pipeline"),
     "after": (lambda: tokens([3]).bucket([4], 1).shuffle().to_numpy(), ".shuffle() before .bucket()"),

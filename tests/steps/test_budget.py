@@ -73,7 +73,9 @@ def test_records_that_do_not_fit() -> None:
 
 def test_batches_change_every_epoch_and_functions_come_after() -> None:
     lengths = (np.arange(60) * 7 % 31 + 1).tolist()
-    pipeline = tokens(lengths).shuffle(seed=1).batch_tokens(64, multiple=8).map_batches(lambda c: {**c, "n": c["valid_"]})
+    pipeline = (
+        tokens(lengths).shuffle(seed=1).batch_tokens(64, multiple=8).map_batches(lambda c: {**c, "n": c["valid_"]})
+    )
     with pytest.raises(ps.UserCodeError):
         next(iter(pipeline.to_numpy(threads=0)))
     loader = (
@@ -93,7 +95,9 @@ def test_another_budget_is_another_plan_and_the_refusal_names_it() -> None:
     state = loader.state_dict()
     assert state["n"] == state["step"] == 1
     for options, name in (({"budget": 65}, "budget"), ({"multiple": 2}, "multiple"), ({"pad_id": 3}, "pad_id")):
-        with pytest.raises(ps.StateError, match=f"other data or arguments in: batch_tokens.{name}$|batch_tokens.{name}\n"):
+        with pytest.raises(
+            ps.StateError, match=f"other data or arguments in: batch_tokens.{name}$|batch_tokens.{name}\n"
+        ):
             make(**options).load_state_dict(state)
     make(balance=True).load_state_dict(state)  # who gets a row may change
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from penstock.store.writer import ShardWriter
 def documents(lengths: list[int]) -> list[np.ndarray]:
     """Tokens that say where they are: every value occurs once in the corpus."""
     edges = np.concatenate([[0], np.cumsum(lengths)]).astype(int)
-    return [np.arange(a, b) + 1 for a, b in zip(edges, edges[1:], strict=False)]
+    return [np.arange(a, b) + 1 for a, b in pairwise(edges)]
 
 
 def tokens(lengths: list[int]) -> ps.Pipeline:
@@ -52,7 +53,9 @@ def check_row(row: dict, lengths: list[int], length: int, labels: str, kept: int
     used = sum(s > 0 for s in segments)
     assert segments[used:] == [0] * (length - used) and ids[used:] == [0] * (length - used)
     assert positions[used:] == list(range(length - used))
-    assert sorted(set(segments[:used])) == list(range(1, max(segments) + 1)) and segments[:used] == sorted(segments[:used])
+    assert sorted(set(segments[:used])) == list(range(1, max(segments) + 1)) and segments[:used] == sorted(
+        segments[:used]
+    )
     for t in range(used):
         document = int(np.searchsorted(edges, ids[t] - 1, side="right")) - 1
         first = t == 0 or segments[t] != segments[t - 1]
@@ -100,7 +103,9 @@ def test_concat_cuts_every_length_tokens_and_misses_none(labels: str) -> None:
     lengths = [7, 0, 1, 30, 12, 5]
     rows = tokens(lengths).pack(8, strategy="concat", labels=labels).rows()
     columns = rows.read(np.arange(len(rows)))
-    seen = Counter(t for i in range(len(rows)) for t in check_row({k: v[i] for k, v in columns.items()}, lengths, 8, labels))
+    seen = Counter(
+        t for i in range(len(rows)) for t in check_row({k: v[i] for k, v in columns.items()}, lengths, 8, labels)
+    )
     assert seen == Counter(range(1, sum(lengths) + 1)) and len(rows) == -(-sum(lengths) // 8)
 
 
@@ -211,7 +216,9 @@ def test_labels_of_masked_documents_are_what_a_loop_gives(tmp_path: Path, verb: 
     checked = 0
     for batch in made.to_numpy(threads=0):
         assert "loss_runs" not in batch and batch["labels"].dtype == np.int64
-        for token, label in zip(batch["input_ids"].reshape(-1).tolist(), batch["labels"].reshape(-1).tolist(), strict=True):
+        for token, label in zip(
+            batch["input_ids"].reshape(-1).tolist(), batch["labels"].reshape(-1).tolist(), strict=True
+        ):
             stops = token == 0 or (verb != "windows" and token in ends)
             want = token + 1 if not stops and token + 1 in learnt_tokens else -100
             assert label == want
@@ -221,7 +228,9 @@ def test_labels_of_masked_documents_are_what_a_loop_gives(tmp_path: Path, verb: 
 
 def test_mixed_packs_keep_their_sequences() -> None:
     one, two = tokens([5, 9, 30, 2] * 9).pack(16), tokens([3, 3, 40] * 7).pack(16)
-    ranks = [list(ps.mix([one, two], [0.5, 0.5], stop="first").batch(4).shard(r, 2).to_numpy(threads=0)) for r in range(2)]
+    ranks = [
+        list(ps.mix([one, two], [0.5, 0.5], stop="first").batch(4).shard(r, 2).to_numpy(threads=0)) for r in range(2)
+    ]
     for parts in zip(*ranks, strict=True):
         for batch in parts:
             assert np.array_equal(batch["cu_seqlens"][:-1], np.flatnonzero(batch["position_ids"].reshape(-1) == 0))

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 def captions(folder: Path, numbers: list[int]) -> ps.Pipeline:
     lines = [json.dumps({"key": str(i), "text": f"picture {i}"}) for i in numbers]
     (folder / "captions.jsonl").write_text("\n".join(lines))
-    return ps.read_jsonl(folder / "captions.jsonl")
+    return ps.read_jsonl(folder / "captions.jsonl", fields=["key", "text"])
 
 
 def test_pictures_meet_their_captions_in_any_order(folder: Path) -> None:

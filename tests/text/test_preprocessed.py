@@ -8,13 +8,14 @@ import threading
 
 import datasets
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
-from penstock import PromptEngine, RecordError, UsageError, UserCodeError, create_collate_fn, from_arrays
+from penstock import PromptEngine, RecordError, UsageError, UserCodeError, _hash, create_collate_fn, from_arrays
 from penstock._errors import DataError
 from penstock.sources.base import Source
-from penstock.sources.hf import HFDataset
+from penstock.sources.hf import HFDataset, _parts
 from penstock.text.create_preprocessed import create_preprocessed_dataset
 from penstock.text.preprocessed import PreprocessedDataset
 from penstock.text.streaming import StreamingPreprocessedDataset
@@ -129,6 +130,17 @@ def test_nobody_can_spoil_what_is_kept():
     assert dataset[0]["l"] == [1, [2]]
     assert dataset[0]["t"].tolist() == [1, 1]
     assert "new" not in dataset[0]
+
+
+def test_an_engine_may_use_its_memory_again():
+    memory = np.zeros(1, np.int64)
+
+    def reusing(record):
+        memory[0] = record["n"]
+        return {"x": memory}
+
+    dataset = PreprocessedDataset(numbers(3), reusing)
+    assert [dataset[i]["x"].tolist() for i in (0, 1, 2, 0, 1)] == [[0], [1], [2], [0], [1]]
 
 
 def only_even(record):
@@ -313,15 +325,23 @@ def test_the_hf_source_reads_as_datasets_does():
 
 
 def test_the_hf_fingerprint_is_of_content():
-    rows = [{"t": "ab", "n": [1, 2], "d": {"k": None}}, {"t": None, "n": [], "d": {"k": "v"}}] * 5
+    rows = [{"t": "ab", "s": "x", "n": [1, 2], "d": {"k": None}}, {"t": None, "s": "yz", "n": [], "d": {"k": "v"}}] * 5
     base = HFDataset(datasets.Dataset.from_list(rows)).fingerprint()
     pieces = datasets.concatenate_datasets([datasets.Dataset.from_list(rows[:3]), datasets.Dataset.from_list(rows[3:])])
     assert HFDataset(pieces).fingerprint() == base
     padded = datasets.Dataset.from_list([rows[0], *rows, rows[0]])
     assert HFDataset(padded.select(range(1, 11))).fingerprint() == base
     assert HFDataset(padded.select([*range(1, 6), *range(6, 11)])).fingerprint() == base
-    for changed in (rows[::-1], rows[:-1], [*rows[:-1], {"t": None, "n": [], "d": {"k": "w"}}]):
+    for changed in (rows[::-1], rows[:-1], [*rows[:-1], {**rows[1], "d": {"k": "w"}}]):
         assert HFDataset(datasets.Dataset.from_list(changed)).fingerprint() != base
+
+
+@pytest.mark.parametrize("values", [["ab", "c", "def"], [[1], [], [2, 3]], [["x"], ["yz", "w"], []], [{"k": "v"}] * 3])
+def test_pieces_of_arrow_memory_hash_as_what_they_hold(values):
+    piece, copy = pa.array([values[0], *values, values[0]]).slice(1, 3), pa.array(values)
+    assert piece.offset == 1
+    assert _hash.content_id(_parts(piece)) == _hash.content_id(_parts(copy))
+    assert _hash.content_id(_parts(piece)) != _hash.content_id(_parts(pa.array([*values[:2], values[0], values[1]])))
 
 
 def test_the_hf_source_names_bad_rows_and_refuses_what_it_would_drop():

@@ -65,7 +65,7 @@ class DataLoaderBuilder:
         return self
 
     def with_workers(self, num: int, pin_memory: bool = True, *, processes: bool = False) -> DataLoaderBuilder:
-        """`num` threads (0: as it needs), or torch's worker processes with `processes=True`.
+        """`num` threads (0: the trainer's own), or torch's worker processes with `processes=True`.
 
         Processes help where rows are made in pure Python. For an IterableDataset workers are always
         processes. Memory is pinned only where there is a device.
@@ -120,7 +120,7 @@ class DataLoaderBuilder:
                 drop_last=self._drop_last,
                 rank=self._rank,
                 world=self._world,
-                threads=self._workers or None,
+                threads=self._workers,
                 prefetch=self._prefetch,
                 pin=pin,
                 processes=self._workers if self._processes else 0,

@@ -140,7 +140,7 @@ class MapDataLoader(data.DataLoader):  # type: ignore[misc]
         drop_last: bool,
         rank: int,
         world: int,
-        threads: int | None,
+        threads: int,
         prefetch: int,
         pin: bool,
         processes: int,

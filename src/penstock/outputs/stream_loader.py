@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock._errors import StateError
+from penstock._ship import shipped
 from penstock.outputs.map_loader import share
 from penstock.outputs.torch_data import data
 
@@ -27,6 +28,9 @@ class BatchStream(data.IterableDataset):  # type: ignore[misc]
     def __init__(self, dataset: Any, batch_size: int, collate: Callable[[Any], Any], drop_last: bool) -> None:
         self.dataset, self.batch_size, self.collate, self.drop_last = dataset, batch_size, collate, drop_last
         self.start = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return shipped(self.__dict__)
 
     def __iter__(self) -> Iterator[tuple[int, bool, Any]]:
         info = data.get_worker_info()

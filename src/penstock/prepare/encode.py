@@ -9,9 +9,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from penstock.text.tokenizers.bulk import BulkEncoder
 
 AT_ONCE = 3  # chunks being encoded
 SPOT_CHARACTERS = 4000
+
+T = TypeVar("T")
 
 
 def read_ahead(chunks: Iterable[Chunk], depth: int = 2) -> Iterator[Chunk]:
@@ -63,11 +65,16 @@ def read_ahead(chunks: Iterable[Chunk], depth: int = 2) -> Iterator[Chunk]:
 
 def encoded(chunks: Iterable[Chunk], encoder: BulkEncoder) -> Iterator[tuple[Chunk, Ragged]]:
     """Each chunk with its documents, in order."""
-    pending: deque[tuple[Chunk, Future[Ragged]]] = deque()
+    return in_order(chunks, lambda chunk: _encode(chunk, encoder))
+
+
+def in_order(chunks: Iterable[Chunk], work: Callable[[Chunk], T]) -> Iterator[tuple[Chunk, T]]:
+    """Each chunk with what `work` makes of it, in order, a few at once."""
+    pending: deque[tuple[Chunk, Future[T]]] = deque()
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="penstock-encode") as pool:
         try:
             for chunk in read_ahead(chunks):
-                pending.append((chunk, pool.submit(_encode, chunk, encoder)))
+                pending.append((chunk, pool.submit(work, chunk)))
                 if len(pending) > AT_ONCE:
                     yield _first(pending)
             while pending:
@@ -77,7 +84,7 @@ def encoded(chunks: Iterable[Chunk], encoder: BulkEncoder) -> Iterator[tuple[Chu
                 future.cancel()
 
 
-def _first(pending: deque[tuple[Chunk, Future[Ragged]]]) -> tuple[Chunk, Ragged]:
+def _first(pending: deque[tuple[Chunk, Future[T]]]) -> tuple[Chunk, T]:
     chunk, future = pending.popleft()
     return chunk, future.result()
 

@@ -103,8 +103,7 @@ def sweep(root: Path, limit: int) -> list[str]:
             removed.append(entry.name)
     if removed:
         warnings.warn(
-            f"penstock: {len(removed)} stores, the least recently used, left the cache {root}: its limit is {limit:,} "
-            "bytes",
+            f"penstock: {len(removed)} least recently used stores left the cache {root}, limited to {limit:,} bytes",
             ResourceWarning,
             stacklevel=2,
         )

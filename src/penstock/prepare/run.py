@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import orjson
@@ -22,9 +22,11 @@ from penstock._errors import DataError, UsageError
 from penstock._hash import content_id
 from penstock._ledger import Entry, Ledger
 from penstock._progress import progress
+from penstock.columns import Columns, Ragged
 from penstock.prepare.encode import encoded
 from penstock.prepare.journal import Done, Journal
 from penstock.sources.lines import Chunk
+from penstock.store.layout import token_dtype
 from penstock.store.manifest import Manifest, read_manifest, write_manifest
 from penstock.store.writer import ShardInfo, ShardWriter
 from penstock.text.stream import with_end
@@ -44,6 +46,36 @@ class TextSource(Protocol):
     def describe(self) -> dict[str, Any]: ...
 
     def fingerprint(self) -> str: ...
+
+
+class Made(NamedTuple):
+    """The documents of a chunk, with columns beside those that say where each came from."""
+
+    chunk: Chunk
+    documents: Ragged
+    columns: Columns
+
+
+class Maker(Protocol):
+    """Turns the chunks of a source into documents of tokens, in order."""
+
+    vocab_size: int
+    eos: int | None
+
+    @property
+    def engine(self) -> str: ...
+
+    def job(self) -> dict[str, Any]:
+        """Everything that decides the documents of a text, in plain JSON; `tokenizer` among it."""
+        ...
+
+    def check(self, source: TextSource) -> None:
+        """Looks before anything is written."""
+        ...
+
+    def documents(self, chunks: Iterable[Chunk]) -> Iterator[Made]: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass
@@ -88,15 +120,38 @@ def prepare(
     """
     if engine not in ("auto", "reference"):
         raise UsageError('engine="auto" or "reference"', got=repr(engine))
+    _check_settings(shard_tokens, on_error)
+    encoder = BulkEncoder(tokenizer, threads=threads, reference=engine == "reference")
+    return make_store(
+        source, _Texts(encoder, _end_of(encoder, eos)), out, shard_tokens=shard_tokens, on_error=on_error,
+        budget=budget, show_progress=show_progress, restart=restart,
+    )  # fmt: skip
+
+
+def _check_settings(shard_tokens: int, on_error: str) -> None:
     if on_error not in ("raise", "skip"):
         raise UsageError('on_error="raise" or "skip"', got=repr(on_error))
     if shard_tokens < 1:
         raise UsageError("shard_tokens of at least 1", got=repr(shard_tokens))
+
+
+def make_store(
+    source: TextSource,
+    maker: Maker,
+    out: str | os.PathLike[str],
+    *,
+    shard_tokens: int = SHARD_TOKENS,
+    on_error: Literal["raise", "skip"] = "raise",
+    budget: int | float | None = None,
+    show_progress: bool | None = None,
+    restart: bool = False,
+) -> Prepared:
+    """Writes what `maker` makes of `source` into the folder `out`, going on where an earlier run was interrupted."""
+    _check_settings(shard_tokens, on_error)
     began = time.perf_counter()
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    encoder = BulkEncoder(tokenizer, threads=threads, reference=engine == "reference")
-    run = _Run(source, encoder, folder, _end_of(encoder, eos), shard_tokens, on_error, budget)
+    run = _Run(source, maker, folder, shard_tokens, on_error, budget)
     with _files.lock(str(folder / ".lock"), "preparing a token store"):
         finished = None if restart else run.finished()
         if finished is not None:
@@ -114,26 +169,55 @@ def _end_of(encoder: BulkEncoder, eos: bool | int) -> int | None:
     return int(eos)
 
 
+class _Texts:
+    """Texts as they are, tokenised, each followed by the end token if there is one."""
+
+    def __init__(self, encoder: BulkEncoder, eos: int | None) -> None:
+        self.encoder, self.eos = encoder, eos
+        self.vocab_size = encoder.tokenizer.vocab_size
+
+    @property
+    def engine(self) -> str:
+        return self.encoder.engine
+
+    def job(self) -> dict[str, Any]:
+        return {"tokenizer": self.encoder.tokenizer.identity(), "eos": self.eos}
+
+    def check(self, source: TextSource) -> None:
+        """The fast engine is compared with the reference on texts from several files before it is used."""
+        texts: list[str] = []
+        files = int(source.describe().get("files", 1) or 1)
+        for file in sorted({i * (files - 1) // max(1, SAMPLED_FILES - 1) for i in range(SAMPLED_FILES)}):
+            start = {"file": file, "offset": 0, "line": 0} if file else None
+            chunk = next(iter(source.iterate(start)), None)
+            texts += chunk.texts if chunk else []
+        self.encoder.check(texts)
+
+    def documents(self, chunks: Iterable[Chunk]) -> Iterator[Made]:
+        for chunk, documents in encoded(chunks, self.encoder):
+            yield Made(chunk, with_end(documents, self.eos, token_dtype(self.vocab_size)), {})
+
+    def close(self) -> None:
+        self.encoder.close()
+
+
 class _Run:
     def __init__(
         self,
         source: TextSource,
-        encoder: BulkEncoder,
+        maker: Maker,
         folder: Path,
-        eos: int | None,
         shard_tokens: int,
         on_error: str,
         budget: int | float | None,
     ) -> None:
-        self.source, self.encoder, self.folder, self.eos = source, encoder, folder, eos
+        self.source, self.maker, self.folder = source, maker, folder
         self.shard_tokens, self.on_error = shard_tokens, on_error
         self.ledger = Ledger(budget if on_error == "skip" else None)
         self.journal = Journal(folder)
         self.resumed = False
         self.text_bytes = 0
-        self.job = {
-            "tokenizer": encoder.tokenizer.identity(),
-            "eos": eos,
+        self.job = maker.job() | {
             "shard_tokens": shard_tokens,
             "on_error": on_error,
             "source": source.fingerprint(),
@@ -161,7 +245,7 @@ class _Run:
             self._recall(entry)
         shards = [entry.shard for entry in done]
         cursor = done[-1].cursor if done else None
-        self._check_encoder()
+        self.maker.check(self.source)
         total = self.source.describe().get("bytes")
         with progress(total, "B", "preparing", show) as bar:
             for made in self._shards(cursor, len(shards), bar):
@@ -175,8 +259,8 @@ class _Run:
         manifest = write_manifest(
             self.folder,
             shards,
-            tokenizer=self.encoder.tokenizer.identity(),
-            eos_id=self.eos,
+            tokenizer=self.job["tokenizer"],
+            eos_id=self.maker.eos,
             metadata={
                 "job": content_id([orjson.dumps(self.job)]),
                 "skipped": self.ledger.total,
@@ -186,16 +270,6 @@ class _Run:
         self.journal.end()
         return manifest
 
-    def _check_encoder(self) -> None:
-        """The fast engine is compared with the reference on texts from several files before it is used."""
-        texts: list[str] = []
-        files = int(self.source.describe().get("files", 1) or 1)
-        for file in sorted({i * (files - 1) // max(1, SAMPLED_FILES - 1) for i in range(SAMPLED_FILES)}):
-            start = {"file": file, "offset": 0, "line": 0} if file else None
-            chunk = next(iter(self.source.iterate(start)), None)
-            texts += chunk.texts if chunk else []
-        self.encoder.check(texts)
-
     def _shards(self, cursor: dict[str, int] | None, number: int, bar: Any) -> Iterator[Done]:
         """Writes shard after shard; each is cut at the first chunk that fills it."""
         writer: ShardWriter | None = None
@@ -203,20 +277,19 @@ class _Run:
         reasons: Counter[str] = Counter()
         at = cursor or {}
         try:
-            for chunk, documents in encoded(self.source.iterate(cursor), self.encoder):
+            for chunk, documents, beside in self.maker.documents(self.source.iterate(cursor)):
                 if writer is None:
                     writer = self._open(number)
                 self.ledger.see(len(chunk.texts) + len(chunk.errors))  # first: a budget may be a share of these
                 skipped += self._skip(chunk)
                 reasons.update(error.expected for error in chunk.errors)
-                ended = with_end(documents, self.eos, writer.dtype)
                 places = np.array(chunk.positions, np.uint64).reshape(-1, 3)
-                columns = {"_file": places[:, 0].astype(np.uint32), "_line": places[:, 1].astype(np.uint32)}
-                writer.add(ended, columns)  # type: ignore[arg-type]
+                origin: Columns = {"_file": places[:, 0].astype(np.uint32), "_line": places[:, 1].astype(np.uint32)}
+                writer.add(documents, origin | beside)
                 self.text_bytes += chunk.file_bytes
                 at = chunk.cursor
                 bar.update(chunk.file_bytes)
-                bar.note(f"{self.encoder.engine}, shard {number}, {writer.tokens:,} tokens")
+                bar.note(f"{self.maker.engine}, shard {number}, {writer.tokens:,} tokens")
                 if writer.tokens >= self.shard_tokens:
                     info, writer = self._close(writer), None
                     yield Done(info, at, skipped, dict(reasons))
@@ -229,9 +302,7 @@ class _Run:
                 writer.abort()
 
     def _open(self, number: int) -> ShardWriter:
-        return ShardWriter(
-            self.folder / f"{number:05d}.tokens", vocab_size=self.encoder.tokenizer.vocab_size, overwrite=True
-        )
+        return ShardWriter(self.folder / f"{number:05d}.tokens", vocab_size=self.maker.vocab_size, overwrite=True)
 
     def _close(self, writer: ShardWriter) -> ShardInfo:
         return writer.finish()
@@ -255,7 +326,7 @@ class _Run:
             self.ledger.add("", None, reason)
 
     def report(self, manifest: Manifest, began: float, already: bool = False) -> Prepared:
-        self.encoder.close()
+        self.maker.close()
         return Prepared(
             path=str(self.folder),
             id=manifest.id,
@@ -264,7 +335,7 @@ class _Run:
             bytes=manifest.bytes,
             shards=len(manifest.shards),
             skipped=int(manifest.metadata.get("skipped", 0)),
-            engine=self.encoder.engine,
+            engine=self.maker.engine,
             seconds=time.perf_counter() - began,
             text_bytes=self.text_bytes,
             resumed=self.resumed,

@@ -2,7 +2,7 @@
 
 Numbers and lists of numbers come without a Python object per value; an index mapping (`select`, `shuffle`, `filter`)
 and a choice of columns (`with_format(columns=...)`) are kept. Images and audio come as stored: a dict of `bytes` and
-`path`. Costs nothing to open. A read slices one row at a time out of memory-mapped Arrow (about 2 us a row) and joins
+`path`. Costs nothing to open. A read slices one row at a time out of memory-mapped Arrow (about 4 us a row) and joins
 the slices; the fingerprint reads all content once.
 """
 

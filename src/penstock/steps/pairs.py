@@ -1,13 +1,13 @@
 """`pair`: media and captions joined by key, before anything is decoded.
 
-Keys are matched once, when the pair is made: one dictionary entry per caption, and for folders and tar shards no file is
-opened (their keys are their names). A pair is a source like any other: random access, a fingerprint of both sides.
+Keys are matched once, when the pair is made: one dictionary entry per caption, and for folders and tar shards no file
+is opened (their keys are their names). A pair is a source like any other: random access, a fingerprint of both sides.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from penstock._hash import content_id
 from penstock.columns import Columns
 from penstock.sources.arrays import Arrays
 from penstock.sources.base import Source
+from penstock.sources.names import Names
 
 Missing = Literal["error", "drop"]
 _CHUNK = 4096
@@ -105,14 +106,14 @@ class Pairs:
 def _candidates(name: str, key: Callable[[str], str] | None) -> Iterable[str]:
     if key is not None:
         return (key(name),)
-    path = PurePosixPath(name)
-    return (name, str(path.with_suffix("")), path.name, path.stem)
+    base = name.rpartition("/")[2]
+    return (name, os.path.splitext(name)[0], base, os.path.splitext(base)[0])
 
 
 def _names(source: Source, on: str) -> Iterable[str]:
     """The name of every record: of folders and tar shards without reading them."""
-    known = getattr(source, "names", None) or getattr(source, "keys", None)
-    return known if known is not None and len(known) == len(source) else _column(source, on)
+    known = next((n for n in (getattr(source, a, None) for a in ("names", "keys")) if isinstance(n, Names)), None)
+    return known if known is not None else _column(source, on)
 
 
 def _column(source: Source, on: str) -> Iterable[str]:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from penstock._errors import PenstockError, UsageError, UserCodeError
+from penstock._ship import shipped
 from penstock.text.records import Records, records_of
 
 _HF_ROWS = 32  # rows that an HF stream hands over at a time
@@ -66,6 +67,9 @@ class Repeatable:
     def __init__(self, source: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
         self.source = source
         self.split = getattr(source, "_distributed", None) is not None  # datasets.distributed.split_dataset_by_node
+
+    def __getstate__(self) -> dict[str, Any]:
+        return shipped(self.__dict__)
 
     def begin(self, at: int) -> Iterator[Any]:
         return islice(self._counted(), at, None)

@@ -19,6 +19,7 @@ from penstock import _files, _hash
 from penstock._code import code_id
 from penstock._errors import DataError, LimitError, PenstockError, RecordError, UsageError, UserCodeError
 from penstock._limits import LIMITS
+from penstock._ship import shipped
 from penstock.columns import row as row_of
 from penstock.sources import json_fields
 from penstock.sources.hf import HFDataset
@@ -210,6 +211,9 @@ class Prompted:
                 fix="PromptEngine(tokenizer, template), or lambda record: {...}",
             )
         self.engine = engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        return shipped(self.__dict__)
 
     @cached_property
     def identity(self) -> str:

@@ -1,0 +1,175 @@
+"""Into JAX: batches that reach a jitted step, against NumPy, Hugging Face and TFDS; and a second start on a warm cache.
+
+Every contender gives the same rows: 32 documents a batch, cut and padded to 2,048 tokens, as int32 `input_ids`,
+`attention_mask` and `labels`, in shuffled order. TFDS takes part where TensorFlow is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.common import judge, medians, rate, rounds, save, table
+
+ROWS, BATCH, LENGTH = 4096, 32, 2048
+SECONDS, ROUNDS = 1.5, 5
+NAMES = ("input_ids", "attention_mask", "labels")
+
+
+def documents() -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.integers(0, 50_000, int(n)).astype(np.uint16) for n in random.integers(200, 3000, ROWS)]
+
+
+def pipeline(rows: list[np.ndarray]) -> Any:
+    import penstock as ps
+
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    tokens = ps.open_tokens(np.concatenate(rows), offsets, vocab_size=50_000)
+    return tokens.shuffle(seed=1).repeat().batch(BATCH).pad(LENGTH, truncate=True)
+
+
+def stepped(batches: Any) -> Iterator[Any]:
+    """Each batch through a jitted step that does nothing with it but must have it."""
+    import jax
+
+    step = jax.jit(lambda batch: {name: array[0, 0] for name, array in batch.items()})
+    last = None
+    for batch in batches:
+        last = step(batch)
+        yield last
+    jax.block_until_ready(last)
+
+
+def hugging_face(rows: list[np.ndarray]) -> Any:
+    import datasets
+
+    import penstock.columns as columns
+    from penstock.steps.node import Picks
+    from penstock.steps.pad import Pad
+
+    ids = columns.Ragged.of(rows)
+    padded = Pad(LENGTH, truncate=True).apply({"input_ids": ids}, Picks(np.empty(0, np.int64), 0), 0)
+    plain = {name: np.asarray(padded[name], np.int32) for name in NAMES}
+    kind = datasets.Features({name: datasets.List(datasets.Value("int32"), length=LENGTH) for name in NAMES})
+    return plain, datasets.Dataset.from_dict(plain, features=kind)
+
+
+def write_tfds(plain: dict[str, np.ndarray], folder: Path) -> Any:
+    import tensorflow_datasets as tfds
+
+    class DeliveryRows(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
+        """Padded rows."""
+
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self) -> Any:
+            one = tfds.features.Tensor(shape=(LENGTH,), dtype=np.int32)
+            return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(dict.fromkeys(NAMES, one)))
+
+        def _split_generators(self, manager: Any) -> Any:
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self) -> Any:
+            for i in range(ROWS):
+                yield i, {name: array[i] for name, array in plain.items()}
+
+    builder = DeliveryRows(data_dir=folder)
+    builder.download_and_prepare()
+    return builder
+
+
+def as_numpy(builder: Any) -> Any:
+    import tensorflow_datasets as tfds
+
+    data = builder.as_dataset(split="train", shuffle_files=True)
+    return tfds.as_numpy(data.shuffle(ROWS // 4).repeat().batch(BATCH).prefetch(3))
+
+
+WARM = """
+import json, sys, time
+import datasets, jax, penstock.capibara.loader, penstock.sources.hf, penstock.prepare.cache
+from transformers import AutoTokenizer
+jax.device_put(0).block_until_ready()
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[2])
+began = time.perf_counter()
+loader = penstock.capibara.loader.CapibaraDataLoader(
+    tokenizer=tokenizer, dataset_name=sys.argv[1], batch_size=32, max_length=2048, cache_dir=sys.argv[3]
+)
+jax.block_until_ready(next(iter(loader)))
+print(json.dumps(time.perf_counter() - began))
+"""
+
+
+def warm_start(folder: Path) -> tuple[float, float]:
+    """Seconds from construction to the first batch: the first start, and the median of later ones."""
+    import datasets
+    import tokenizers
+    import transformers
+
+    words = [f"word{i}" for i in range(5000)]
+    random = np.random.default_rng(1)
+    texts = [" ".join(np.take(words, random.integers(0, 5000, 300))) for _ in range(10_000)]
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_dict({"text": texts}).save_to_disk(folder / "texts")
+    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
+    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=8000, special_tokens=["<|endoftext|>"], show_progress=False)
+    bpe.train_from_iterator(texts[:500], trainer)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>")
+    fast.save_pretrained(folder / "tokenizer")
+    command = [sys.executable, "-c", WARM, *(str(folder / name) for name in ("texts", "tokenizer", "cache"))]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ) for _ in range(6)]
+    first, *later = (float(json.loads(run.stdout)) for run in runs)
+    return first, statistics.median(later)
+
+
+def run() -> dict[str, Any]:
+    rows = documents()
+    plain, data = hugging_face(rows)
+    made = pipeline(rows)
+    shuffled = data.shuffle(seed=1)
+    contenders = {
+        "penstock to_numpy": lambda: rate(made.to_numpy(ids="int32"), SECONDS),
+        "penstock to_jax, jitted step": lambda: rate(stepped(made.to_jax()), SECONDS),
+        "penstock to_jax, 2 threads": lambda: rate(stepped(made.to_jax(threads=2)), SECONDS),
+        "datasets with_format('jax')": lambda: rate(stepped(shuffled.with_format("jax").iter(BATCH)), SECONDS, warm=1),
+    }
+    with tempfile.TemporaryDirectory() as name:
+        if find_spec("tensorflow") is not None:
+            builder = write_tfds(plain, Path(name))
+            contenders["TFDS as_numpy"] = lambda: rate(as_numpy(builder), SECONDS)
+            contenders["TFDS as_numpy, jitted step"] = lambda: rate(stepped(as_numpy(builder)), SECONDS)
+        found = medians(rounds(contenders, ROUNDS))
+        first, later = warm_start(Path(name))
+    ours = found["penstock to_jax, jitted step"]
+    table(
+        f"batches of {BATCH} x {LENGTH}, three columns",
+        [(n, f"{v:.1f}", f"{v * BATCH * LENGTH / 1e6:.1f}") for n, v in found.items()],
+        ("contender", "batches/s", "Mtokens/s"),
+    )
+    targets = [
+        judge("JAX step / NumPy", ours / found["penstock to_numpy"], 0.5),
+        judge("JAX step / datasets with_format('jax')", ours / found["datasets with_format('jax')"], 10),
+        judge("warm start to first batch, ms", 1e3 * later, 200, most=True),
+    ]
+    if "TFDS as_numpy" in found:
+        targets.insert(2, judge("JAX step / TFDS as_numpy", ours / found["TFDS as_numpy"], 3))
+    table("targets", targets, ("what", "measured", "target", ""))
+    facts = {"batches_per_second": found, "first_start_seconds": first, "warm_start_seconds": later, "targets": targets}
+    save("jax_delivery", facts)
+    return facts
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,146 @@
+"""`prepare_prompts`: records through a `PromptEngine` to a token store, with the loss mask as a column of runs.
+
+Training then reads no JSON and renders no template: `.pack()`, `.pad()`, `.windows()`, `.bucket()` and
+`.batch_tokens()` over the store give labels that are -100 wherever the engine masked. The mask takes a few numbers a
+record. What is written depends on the records and the engine alone; a run that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+
+from penstock._errors import LimitError, RecordError, UsageError
+from penstock.columns import Ragged
+from penstock.prepare.encode import in_order
+from penstock.prepare.records import records_of
+from penstock.prepare.run import SHARD_TOKENS, Made, Prepared, TextSource, make_store
+from penstock.sources import json_fields
+from penstock.sources.lines import Chunk, bare, place
+from penstock.steps.masks import RUNS, encode_runs
+from penstock.text.prompts.chat import ChatTemplate
+from penstock.text.prompts.engine import IGNORED, PromptEngine
+
+_DECIDES = ("mask", "max_length", "truncation", "system", "boundary", "specials")
+
+
+def prepare_prompts(
+    source: Any,
+    engine: PromptEngine,
+    out: str | os.PathLike[str],
+    *,
+    shard_tokens: int = SHARD_TOKENS,
+    on_error: Literal["raise", "skip"] | None = None,
+    budget: int | float | None = None,
+    show_progress: bool | None = None,
+    restart: bool = False,
+) -> Prepared:
+    """Writes the rows that `engine` makes of `source` into the folder `out`. Run again after being cut off, it goes on.
+
+    `source`: paths of JSON lines (plain, .gz, .zst) or of one JSON array, a pipeline, an HF dataset, or any sequence
+    of dicts. A record the engine refuses stops the run with its place, or with `on_error="skip"` (the engine's own
+    choice unless given) is left out and listed in `skipped.jsonl`, at most `budget` of them.
+
+    >>> import tempfile, penstock as ps
+    >>> engine = PromptEngine("bytes", "Q: {q} A: {a}", eos=0)
+    >>> made = prepare_prompts([{"q": "1+1?", "a": "2"}, {"q": "why?", "a": "so"}], engine, tempfile.mkdtemp())
+    >>> made.documents, ps.open_store(made.path).peek(1)[0]["labels"][-4:].tolist()
+    (2, [-100, 50, 0, -100])
+    """
+    if not isinstance(engine, PromptEngine):
+        raise UsageError(
+            "a PromptEngine",
+            got=type(engine).__name__,
+            fix='PromptEngine(tokenizer, "alpaca"), or another template',
+        )
+    missing = [name for name in ("input_ids", "labels") if name not in engine.schema]
+    if missing:
+        raise UsageError(f"a schema with {' and '.join(missing)}", got=", ".join(engine.schema), fix="leave schema out")
+    records = records_of(source)
+    maker = _Prompts(engine, list(getattr(records, "paths", [])))
+    return make_store(
+        records, maker, out, shard_tokens=shard_tokens, on_error=on_error or engine.on_error, budget=budget,
+        show_progress=show_progress, restart=restart,
+    )  # fmt: skip
+
+
+class _Prompts:
+    """Documents and masks of records."""
+
+    def __init__(self, engine: PromptEngine, paths: list[str]) -> None:
+        self.prompt = copy.copy(engine)
+        self.prompt.on_error = "raise"  # the preparation decides what becomes of a bad record, and says which it was
+        self.paths = paths
+        self.tokenizer = engine.encoder.tokenizer
+        self.vocab_size = self.tokenizer.vocab_size
+        self.eos = None if len(engine._after) == 0 else int(engine._after[-1])
+
+    @property
+    def engine(self) -> str:
+        return f"prompts, {self.tokenizer.kind}"
+
+    def job(self) -> dict[str, Any]:
+        return {"tokenizer": self.tokenizer.identity(), "eos": self.eos, "prompt": spec_of(self.prompt)}
+
+    def check(self, source: TextSource) -> None:
+        """Every record is checked as it is made."""
+
+    def documents(self, chunks: Iterable[Chunk]) -> Iterator[Made]:
+        for _, made in in_order(chunks, self._make):
+            yield made
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+    def _make(self, chunk: Chunk) -> Made:
+        ids, runs, kept = [], [], []
+        errors, places = list(chunk.errors), list(chunk.error_positions)
+        for i, (text, position) in enumerate(zip(chunk.texts, chunk.positions, strict=True)):
+            file, line, offset = position
+            where = place(self.paths[file] if file < len(self.paths) else "records", line, offset)
+            try:
+                row = self.prompt(json_fields.load(text.encode(), where), where)
+            except (RecordError, LimitError) as error:
+                errors.append(_record_error(error))
+                places.append(position)
+                continue
+            if row is not None:
+                ids.append(row["input_ids"])
+                runs.append(encode_runs(row["labels"] != IGNORED))
+                kept.append(i)
+        order = sorted(range(len(errors)), key=lambda i: places[i])
+        left = replace(
+            chunk, texts=[chunk.texts[i] for i in kept], positions=[chunk.positions[i] for i in kept],
+            errors=[errors[i] for i in order], error_positions=[places[i] for i in order],
+        )  # fmt: skip
+        documents = Ragged.of(ids, np.int64)
+        return Made(left, documents, {RUNS: Ragged.of(runs, np.uint32)})
+
+
+def _record_error(error: RecordError | LimitError) -> RecordError:
+    if isinstance(error, RecordError):
+        return bare(error)
+    return RecordError(error.expected, got=error.got, where=error.where, fix=error.fix)
+
+
+def spec_of(engine: PromptEngine) -> dict[str, Any]:
+    """Everything of an engine that decides its rows, but the tokenizer, in plain JSON."""
+    template = engine.template
+    if isinstance(template, ChatTemplate):
+        shown: dict[str, Any] = {
+            "chat": template.source,
+            "special_names": dict(sorted(template.special_names.items())),
+            "date": template.date.isoformat(),
+        }
+    else:
+        shown = asdict(template)
+    plain = {name: getattr(engine, name) for name in _DECIDES}
+    plain |= {"template": shown, "before": engine._before.tolist(), "after": engine._after.tolist()}
+    again: dict[str, Any] = orjson.loads(orjson.dumps(plain))  # as it will be read back: lists, no tuples
+    return again
