@@ -6,6 +6,7 @@ numbered anew, so it is another dataset with another order; holes that keep the 
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,6 +23,8 @@ from penstock.pipeline import Pipeline
 from penstock.read import OnError, Paths, _guarded
 from penstock.sources.base import Source
 from penstock.sources.folders import AudioFolder, ImageFolder, Labels, MediaFolder
+from penstock.sources.names import Names
+from penstock.sources.recordings import Recordings
 from penstock.sources.tar import TarShards
 from penstock.steps.pairs import Missing, Pairs
 
@@ -49,6 +52,7 @@ def read_audio(
     root: str | os.PathLike[str],
     labels: Labels = "folder",
     *,
+    sample_rate: int | None = None,
     exclude: Exclude = None,
     on_error: OnError = "raise",
     budget: int | float | None = None,
@@ -56,8 +60,11 @@ def read_audio(
 ) -> Pipeline:
     """The audio files below a folder: `audio` (where the file is, for `.decode_audio()` to seek in), `path`, `label`.
 
-    Arguments are those of `read_images`.
+    With `sample_rate` files are decoded whole as they are read: `audio` is ragged, `.bucket()` and `.batch_tokens()`
+    (in samples) plan batches by duration. Other arguments are those of `read_images`.
     """
+    if sample_rate is not None:
+        return _opened(Recordings(root, labels, sample_rate=sample_rate, **options), exclude, on_error, budget)
     return _opened(AudioPaths(root, labels, **options), exclude, on_error, budget)
 
 
@@ -109,9 +116,7 @@ class Without:
 
     def __init__(self, source: Source, excluded: NDArray[np.int64]) -> None:
         self.source, self.excluded = source, excluded
-        self.kept = np.delete(np.arange(len(source)), excluded)
-        if not len(self.kept):
-            raise UsageError("some records left", got=f"all {len(source)} in exclude=", fix="exclude fewer")
+        self.kept = _left(len(source), excluded)
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -140,7 +145,24 @@ def _excluded(source: MediaFolder | TarShards, exclude: Exclude) -> Source:
     if not items:
         return source
     numbers = _Numbers(source)
-    return Without(source, np.unique(np.array([numbers.of(item) for item in items], np.int64)))
+    excluded = np.unique(np.array([numbers.of(item) for item in items], np.int64))
+    return Without(source, excluded) if isinstance(source, TarShards) else _fewer_files(source, excluded)
+
+
+def _fewer_files(folder: MediaFolder, excluded: NDArray[np.int64]) -> MediaFolder:
+    """The folder as if some files were not in it; the classes keep their numbers."""
+    left = _left(len(folder), excluded)
+    out = copy.copy(folder)
+    out.names = Names(folder.names[int(i)] for i in left)
+    out.labels = None if folder.labels is None else folder.labels[left]
+    return out
+
+
+def _left(records: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+    left = np.delete(np.arange(records), excluded)
+    if not len(left):
+        raise UsageError("some records left", got=f"all {records} in exclude=", fix="exclude fewer")
+    return left
 
 
 class _Numbers:

@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from penstock import BadRecords, Ragged, UsageError
+from penstock import BadRecords, Ragged, RecordError, UsageError
 from penstock.audio import wav
 from penstock.audio.decode import decode
 from penstock.audio.features import log_mel
 from penstock.read import read_parquet
 from penstock.read_media import read_audio
+from penstock.testing import assert_exact_resume
 
 RATE = 8000
 
@@ -134,3 +135,35 @@ def test_wrong_arguments_are_refused_while_building(folder: Path) -> None:
             audio.decode_audio(**options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a column 'flac' of files"):
         audio.decode_audio(column="flac").peek(1)
+
+
+def test_buckets_and_second_budgets_come_from_headers(folder: Path) -> None:
+    clips = read_audio(folder, "name", sample_rate=16000)
+    seen = []
+    for batch in clips.shuffle(seed=2).bucket([6000, 16000], 2).to_numpy(threads=0):
+        width = batch["audio"].shape[1]
+        assert width in (6000, 16000)
+        assert (batch["lengths"] <= width).all()
+        for path, row, length in zip(batch["path"], batch["audio"], batch["lengths"], strict=True):
+            assert np.array_equal(row[:length], decode(folder / path, sample_rate=16000))
+            assert not row[length:].any()
+        seen += batch["path"].tolist()
+    assert sorted(seen) == [f"{i}_x.wav" for i in range(8)]
+    budget = 2 * 16000  # two seconds a step
+    steps = list(clips.shuffle(seed=2).batch_tokens(budget).to_numpy(threads=0))
+    assert all(batch["audio"].size <= budget for batch in steps)
+    assert sorted(p for batch in steps for p in batch["path"][batch["valid"]]) == sorted(seen)
+    make = lambda: clips.shuffle(seed=2).batch_tokens(budget)  # noqa: E731
+    assert_exact_resume(make)
+
+
+def test_recordings_are_no_stream_of_tokens(folder: Path) -> None:
+    clips = read_audio(folder, "name", sample_rate=16000)
+    with pytest.raises(UsageError, match=r"decode_audio\(duration="):
+        next(iter(clips.windows(100).batch(2).to_numpy(threads=0)))
+    (folder / "3_x.wav").write_bytes(b"nothing")
+    with pytest.raises(RecordError, match=r"3_x\.wav"):
+        read_audio(folder, "name", sample_rate=16000).bucket([6000], 2).to_numpy()
+    clean = read_audio(folder, "name", sample_rate=16000, exclude=["3_x.wav"])
+    labels = [n for batch in clean.bucket([90000], 7).to_numpy(threads=0) for n in batch["label"].tolist()]
+    assert sorted(labels) == [0, 1, 2, 4, 5, 6, 7]

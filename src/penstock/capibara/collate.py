@@ -83,13 +83,10 @@ class CollateOutput:
             ) from error
         if not isinstance(made, dict):
             raise UserCodeError("a dict of arrays from _collate_fn", got=type(made).__name__)
-        return {name: self._placed(name, value) for name, value in made.items()}
-
-    def _placed(self, name: str, value: Any) -> Any:
-        if is_jax_array(value) and self.place.sharding is None and self.place.micro_batches == 1:
-            return value
-        columns = self.place.block({name: np.asarray(value)}, frozenset())
-        return self.place.array(name, columns[name])
+        here = self.place.sharding is None and self.place.micro_batches == 1
+        kept = {name: value for name, value in made.items() if here and is_jax_array(value)}
+        rest: Columns = {name: np.asarray(value) for name, value in made.items() if name not in kept}
+        return kept | self.place.batch(self.place.block(rest, frozenset()))
 
     def nbytes(self, batch: dict[str, Any]) -> int:
         return sum(int(getattr(value, "nbytes", 0)) for value in batch.values())

@@ -67,8 +67,9 @@ class _File:
 class DataLoaderConfig(_File):
     """Configuration for the data loader.
 
-    `batch_size` counts rows over all processes; `num_workers` is a number of threads, 0 for none. `layout` says what a
-    row is: a document, cut and padded to `max_length`, or a full window of all documents one after another.
+    `batch_size` counts rows over all processes. `num_workers` is the most threads to use, 0 for none; one core is left
+    to the training step. `layout` says what a row is: a document, cut and padded to `max_length`, or a full window of
+    all documents one after another.
 
     >>> DataLoaderConfig.from_dict({"batch_sise": 8})
     Traceback (most recent call last):

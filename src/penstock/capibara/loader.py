@@ -6,22 +6,24 @@ So everything the core promises holds: the batch of step n does not depend on th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock._errors import UsageError
 from penstock.capibara import collate as collating
 from penstock.capibara.config import DataLoaderConfig, settings_of
+from penstock.capibara.fill import Fill
 from penstock.capibara.from_hf import is_dataset
 from penstock.capibara.multilingual import Spoken, open_languages
 from penstock.capibara.resolve import resolve_dataset
 from penstock.capibara.stream import StreamLoader
 from penstock.engine.loader import Loader
+from penstock.order.shard import find_rank
 from penstock.outputs.jax import JaxOutput, share_of
 from penstock.pipeline import Pipeline
 from penstock.sources.hf_stream import HFStream
 from penstock.steps.budget import BatchTokens
-from penstock.steps.pad import Pad
 from penstock.text.tokenizers import as_tokenizer
 
 SHAPES = 4  # padded lengths of token-budget batches, unless they are given
@@ -62,7 +64,10 @@ class CapibaraDataLoader:
         self.pad_id = _pad_id(self.settings, self.tokenizer)
         if (rank is None) != (world is None):
             raise UsageError("both rank and world, or neither", got=f"rank={rank!r}, world={world!r}")
-        self._share = share_of(sharding) if rank is None or world is None else (rank, world)
+        if rank is None or world is None:
+            # Without a sharding JAX may not have begun yet, and asking it would begin it.
+            rank, world = find_rank() if sharding is None else share_of(sharding)
+        self._share = rank, world
         self._output = JaxOutput(sharding, micro_batches=self.settings.micro_batches)
         self._spoken: Spoken | None = None
         self._loader: Loader | StreamLoader = self._open()
@@ -173,7 +178,7 @@ class CapibaraDataLoader:
                 fix="leave streaming=True out: the data is then prepared once and read by number",
             )
         own = _is_own(self, "_collate_fn")
-        pad = Pad(s.max_length, self.pad_id, truncate=True) if own else None
+        pad = Fill(s.max_length, self.pad_id) if own else None
         return StreamLoader(stream, self.tokenizer, s, self._placed(), pad, *self._share)
 
     def _placed(self) -> Any:
@@ -189,13 +194,18 @@ class CapibaraDataLoader:
         else:
             pipeline = pipeline.batch(s.batch_size, remainder=s.remainder)
             if s.layout == "documents" and _is_own(self, "_collate_fn"):
-                pipeline = pipeline.pad(s.max_length, pad_id=self.pad_id, truncate=True)
-        return Loader(pipeline.definition, self._placed(), threads=s.num_workers, prefetch=s.prefetch)
+                pipeline = pipeline._then(Fill(s.max_length, self.pad_id))
+        threads = min(s.num_workers, max(1, _cores() - 1))  # more would take time from the training step
+        return Loader(pipeline.definition, self._placed(), threads=threads, prefetch=s.prefetch)
 
     def _budget(self, tokens: int) -> BatchTokens:
         s = self.settings
         shapes = s.shapes or [n for i in reversed(range(SHAPES)) if (n := s.max_length >> i)]
         return BatchTokens.of(tokens, sorted(set(shapes)), static=True, overlong="truncate", pad_id=self.pad_id)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _is_own(loader: CapibaraDataLoader, name: str) -> bool:

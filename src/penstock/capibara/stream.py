@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock._errors import StateError, UsageError
 from penstock.capibara.config import DataLoaderConfig
+from penstock.capibara.fill import Fill
 from penstock.columns import Columns, Ragged
 from penstock.engine.stats import Stats
 from penstock.engine.work import Output
@@ -23,7 +24,7 @@ from penstock.order.shard import rows_of_rank
 from penstock.prepare.encode import read_ahead
 from penstock.sources.hf_stream import HFStream
 from penstock.steps.node import Picks
-from penstock.steps.pad import IGNORE, Pad
+from penstock.steps.pad import IGNORE
 from penstock.text.stream import with_end
 from penstock.text.tokenizers import as_tokenizer
 
@@ -47,7 +48,7 @@ class StreamLoader:
         tokenizer: Any,
         settings: DataLoaderConfig,
         output: Output,
-        pad: Pad | None,
+        pad: Fill | None,
         rank: int,
         world: int,
     ) -> None:

@@ -18,6 +18,8 @@ from penstock.columns import Columns, Ragged
 from penstock.outputs.buffers import Buffers
 from penstock.outputs.numpy import widened
 
+QUICK_BYTES = 4 << 20  # larger batches are taken over by JAX without a copy where they can be
+
 
 class JaxOutput:
     """Arrays of the rows, or with `micro_batches=k` of shape (k, rows / k, ...) for gradient accumulation.
@@ -37,33 +39,52 @@ class JaxOutput:
         self.spread = sharding is not None and self.jax.process_count() > 1
         self._world = share_of(sharding)[1] if self.spread else 1
         self._by_rank: dict[int, Any] = {}
+        self._quick: Any = None  # found when it is first needed: asking for the backend starts it
 
     def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
         return {name: _narrow(name, column) for name, column in widened(columns, ids, self.ids, self.buffers).items()}
 
     def batch(self, columns: Columns) -> dict[str, Any]:
-        return {name: self.array(name, column) for name, column in columns.items()}
+        """The columns where they belong, in one call for all of them. The transfer goes on after this returns."""
+        ready = {name: self._checked(name, column) for name, column in columns.items()}
+        arrays = {name: column for name, column in ready.items() if column.dtype != object}
+        if self.spread:
+            made = {name: self._global(column) for name, column in arrays.items()}
+        elif self.sharding is None:
+            made = self._here(arrays)
+        else:
+            made = self.jax.device_put(arrays, {name: self._sharding(c.ndim) for name, c in arrays.items()})
+        return made if len(made) == len(ready) else {name: made.get(name, column) for name, column in ready.items()}
 
-    def array(self, name: str, column: Any) -> Any:
-        """One column where it belongs. The transfer goes on after this returns."""
+    def _here(self, arrays: dict[str, Any]) -> Any:
+        """On the default device. Where that is the CPU, small batches go through a jitted identity.
+
+        It copies, but takes half the time of `device_put` (50 against 100 us for three columns of 256 KB), and leaves
+        the memory free for the next batch.
+        """
+        if self._quick is None:
+            self._quick = _identity(self.jax) or False
+        if self._quick and sum(array.nbytes for array in arrays.values()) <= QUICK_BYTES:
+            with self.jax.transfer_guard("allow"):  # the transfer is what was asked for
+                made = self._quick(arrays)
+            if all(isinstance(array, self.jax.Array) for array in made.values()):  # not so under disable_jit
+                return made
+        return self.jax.device_put(arrays)
+
+    def _checked(self, name: str, column: Any) -> Any:
         if isinstance(column, Ragged):
             raise UsageError(
                 f"rows of equal length in column {name!r} for JAX",
                 got=f"lengths from {column.lengths.min(initial=0)} to {column.lengths.max(initial=0)}",
                 fix=".pad(to=n) or .pack(...) before .to_jax()",
             )
-        if column.dtype == object:
-            return column
-        if self.micro_batches > 1 and column.ndim:
-            column = self._micro(name, column)
-        if self.sharding is None:
-            return self.jax.device_put(column)
-        placed = self._sharding(column.ndim)
-        if not self.spread:
-            return self.jax.device_put(column, placed)
+        return self._micro(name, column) if self.micro_batches > 1 and column.ndim else column
+
+    def _global(self, column: Any) -> Any:
+        """The array over all processes, of which this one gives its rows."""
         rows = 1 if self.micro_batches > 1 else 0  # the axis that processes share
         whole = tuple(n * self._world if axis == rows else n for axis, n in enumerate(column.shape))
-        return self.jax.make_array_from_process_local_data(placed, column, whole)
+        return self.jax.make_array_from_process_local_data(self._sharding(column.ndim), column, whole)
 
     def _micro(self, name: str, column: Any) -> Any:
         parts = self.micro_batches
@@ -91,10 +112,19 @@ class JaxOutput:
         return sum(int(value.nbytes) for value in batch.values())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "jax"}
+        return {k: v for k, v in self.__dict__.items() if k not in ("jax", "_quick")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, jax=need("jax", extra="jax"))
+        self.__dict__.update(state, jax=need("jax", extra="jax"), _quick=None)
+
+
+def _identity(jax: Any) -> Any:
+    """A jitted function that gives back its arguments as arrays on the default device; None off the CPU."""
+
+    def place(arrays: Any) -> Any:
+        return arrays
+
+    return jax.jit(place) if jax.default_backend() == "cpu" else None
 
 
 def share_of(sharding: Any = None) -> tuple[int, int]:

@@ -29,13 +29,14 @@ from penstock.steps import masks
 from penstock.steps.base import Context, Step
 from penstock.steps.masks import IGNORE
 from penstock.steps.node import I64, Above, Epoch, Fetched, Leaf, Node, Picks
-from penstock.steps.pack_layout import PackLayout, Places, Table, copy_pieces, sequences_of
+from penstock.steps.pack_layout import PackLayout, Places, Table, Tokens, sequences_of
 
 Strategy = Literal["best_fit", "concat"]
 Overlong = Literal["split", "truncate", "drop", "error"]
 Labels = Literal["next", "same"]
 
-AHEAD = 512  # packs laid out in one call
+AHEAD = 1024  # packs laid out in one call
+JOIN_ABOVE = 256  # mean size of a sequence above which joining slices beats arithmetic
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class _Sealed:
             return columns  # a function after .batch() has left it out
         known = picks.layout
         if isinstance(known, PackLayout):
-            begins: NDArray[Any] = known.table.places[known.sequences] - np.int32(known.first)
+            begins: NDArray[Any] = known.begins()
         else:
             begins = np.flatnonzero(positions.reshape(-1) == 0)
         room = len(begins) if self.slots is None else len(positions) * self.slots
@@ -116,8 +117,7 @@ class _Sealed:
         edges[len(begins) :] = positions.size
         longest = self.length
         if self.slots is None:
-            sizes = known.table.sizes[known.sequences] if isinstance(known, PackLayout) else np.diff(edges)
-            longest = int(sizes.max(initial=0))
+            longest = known.longest() if isinstance(known, PackLayout) else int(np.diff(edges).max(initial=0))
         out = {**columns, "cu_seqlens": edges, "max_seqlen": np.array(longest, np.int32)}
         if self.labelled:
             out["valid_labels"] = np.array(labels, np.int64)
@@ -143,7 +143,7 @@ class _Packed(Above):
         self.ids = frozenset({"input_ids", "labels"})
         self.ahead = max(1, min(AHEAD, (1 << 30) // step.length))
         self.ramp = np.empty(0, np.int32)
-        self.dtype = source.dtype if step.pad_id <= np.iinfo(source.dtype).max else np.dtype(np.int64)
+        self.tokens = Tokens(source, step.length, step.pad_id)
         slots = None if step.max_docs is None or not step.static else step.max_docs + 1
         self.seal = _Sealed(step.length, slots, step.labels is not None)
 
@@ -186,55 +186,49 @@ class _Packed(Above):
         begins, whole = self.places(documents)
         gaps, edges, sizes, numbers, mine = sequences_of(offsets, lengths, self.step.length)
         places = prefix(sizes.astype(np.int64))[:-1]
+        # With "next" the last token of a document has no label; a document that goes on in another pack has its there.
         ends = np.ones(len(documents), bool)
         if self.step.labels == "next" and self.step.overlong == "split":
             ends = starts + lengths == whole
-        labels = np.zeros(len(gaps), np.int64)
-        if self.step.labels is not None:
-            # With "same" it is the first token of a piece that has no label, with "next" the last of a document.
-            counted = lengths - ends
-            if self.runs is not None:
-                counted = masks.counts(self.runs(documents), starts + 1, counted)
-            labels = np.diff(prefix(counted)[offsets])
+        counted = lengths - ends  # with "same" it is the first token of each piece that has none
+        if self.runs is not None:
+            counted = masks.counts(self.runs(documents), starts + 1, counted)
         table = Table(
-            self.step.length, offsets, documents, starts, lengths, begins + starts, places[mine], ends, labels, gaps,
-            edges, sizes, numbers, places.astype(np.int32),
+            self.step.length, offsets.tolist(), documents, starts, lengths, begins + starts, places[mine],
+            np.flatnonzero(~ends).tolist(), np.diff(prefix(counted)[offsets]).tolist(),
+            np.maximum.reduceat(sizes, edges[:-1]).tolist() if len(gaps) else [], gaps.tolist(), edges.tolist(),
+            sizes, numbers, places.astype(np.int32),
         )  # fmt: skip
         return PackLayout(table, 0, len(gaps))
 
     def _columns(self, layout: PackLayout) -> Columns:
-        table, pieces, sequences, first = layout.table, layout.pieces, layout.sequences, layout.first
+        table, sequences = layout.table, layout.sequences
         shape = len(layout), self.step.length
-        at, lengths = table.at[pieces] - first, table.lengths[pieces]
-        follow = np.flatnonzero(~table.ends[pieces])  # documents that go on in another pack
-        tokens = np.empty(shape[0] * shape[1], self.dtype)
-        after = copy_pieces(self.source, table.begins[pieces], lengths, tokens, at, follow)
-        padding = layout.padding()
-        for a, b in padding:
-            tokens[a:b] = self.step.pad_id
+        tokens, after = self.tokens(layout)
         out: Columns = {"input_ids": tokens.reshape(shape)}
         if self.step.labels is not None:
-            labels = self._labels(tokens, at, lengths, table.documents[pieces], table.starts[pieces], follow, after)
-            for a, b in padding:
-                labels[a:b] = IGNORE
-            out["labels"] = labels.reshape(shape)
+            out["labels"] = self._labels(layout, tokens, after).reshape(shape)
         sizes = table.sizes[sequences]
-        positions = np.repeat(table.places[sequences] - np.int32(first), sizes)
-        np.subtract(self._ramp(len(positions)), positions, out=positions)
         out["segment_ids"] = np.repeat(table.numbers[sequences], sizes).reshape(shape)
-        out["position_ids"] = positions.reshape(shape)
+        out["position_ids"] = self._positions(layout, sizes).reshape(shape)
         return out
 
-    def _ramp(self, size: int) -> NDArray[np.int32]:
-        """0, 1, 2, ...: made once and only read."""
-        if len(self.ramp) < size:
-            self.ramp = np.arange(size, dtype=np.int32)
-        return self.ramp[:size]
+    def _positions(self, layout: PackLayout, sizes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """0, 1, 2, ... for each sequence."""
+        places = len(layout) * self.step.length
+        if len(self.ramp) < places:
+            self.ramp = np.arange(places, dtype=np.int32)
+        ramp = self.ramp[:places]  # made once and only read
+        if places >= JOIN_ABOVE * len(sizes):
+            view = ramp.data
+            return np.frombuffer(bytearray().join([view[:n] for n in sizes.tolist()]), np.int32)
+        positions = np.repeat(layout.begins(), sizes)
+        return np.subtract(ramp, positions, out=positions)
 
-    def _labels(
-        self, tokens: NDArray[Any], at: I64, lengths: I64, documents: I64, starts: I64, follow: I64, after: NDArray[Any]
-    ) -> NDArray[np.int64]:
-        """One label for each place; those of padding mean nothing yet."""
+    def _labels(self, layout: PackLayout, tokens: NDArray[Any], after: Any) -> NDArray[np.int64]:
+        """One label for each place."""
+        table, pieces = layout.table, layout.pieces
+        at, lengths = table.at[pieces] - layout.first, table.lengths[pieces]
         labels = np.empty(len(tokens), np.int64)
         shift = 0 if self.step.labels == "same" else 1
         if shift:
@@ -242,12 +236,15 @@ class _Packed(Above):
             last = at + lengths
             last -= 1
             labels[last] = IGNORE
-            labels[last[follow]] = after
+            if len(after):
+                labels[last[layout.follow()]] = after
         else:
             labels[:] = tokens
             labels[at] = IGNORE
+        for a, b, _ in layout.padding():
+            labels[a:b] = IGNORE
         if self.runs is not None:
-            known = masks.learnt(self.runs(documents), starts + shift, lengths)
+            known = masks.learnt(self.runs(table.documents[pieces]), table.starts[pieces] + shift, lengths)
             labels[ranges(at, lengths)[~known]] = IGNORE
         return labels
 

@@ -1,11 +1,12 @@
 """Packs laid out in rows: where every piece of a document is and where it goes, for many packs in one go.
 
 The arithmetic of a pack is a few dozen NumPy calls on tiny arrays, so it is done for hundreds of packs at once and a
-batch takes its slice. Copying the tokens is one slice per piece where pieces are long, and one gather where not.
+batch takes its slice. Copying the tokens is one slice per piece where pieces are long, and index arithmetic where not.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,19 +22,23 @@ COPY_ABOVE = 24  # mean tokens of a piece above which one copy each beats index 
 
 
 class Table(NamedTuple):
-    """Rows of `length` places. A row is its pieces and then its padding; pieces and padding are its sequences."""
+    """Rows of `length` places. A row is its pieces and then its padding; pieces and padding are its sequences.
+
+    What is asked for a few rows at a time is kept in lists: their items cost less than those of arrays.
+    """
 
     length: int
-    offsets: I64  # pieces of each row
+    offsets: list[int]  # pieces of each row
     documents: I64
     starts: I64  # first token of each piece in its document
     lengths: I64
     begins: I64  # and in the stream
     at: I64  # the place of each piece, counted through all rows
-    ends: NDArray[np.bool_]  # whether the last token of a piece has no label
-    labels: I64  # how many labels of each row count
-    gaps: I64  # the padding of each row
-    edges: I64  # sequences of each row
+    follow: list[int]  # the pieces whose document goes on in another row
+    labels: list[int]  # how many labels of each row count
+    longest: list[int]  # the longest sequence of each row
+    gaps: list[int]  # the padding of each row
+    edges: list[int]  # sequences of each row
     sizes: NDArray[np.int32]  # of each sequence
     numbers: NDArray[np.int32]  # 1, 2, ..., and 0 for padding
     places: NDArray[np.int32]
@@ -60,23 +65,38 @@ class PackLayout:
 
     @property
     def pieces(self) -> slice:
-        offsets = self.table.offsets
-        return slice(int(offsets[self.start]), int(offsets[self.stop]))
+        return slice(self.table.offsets[self.start], self.table.offsets[self.stop])
 
     @property
     def sequences(self) -> slice:
-        edges = self.table.edges
-        return slice(int(edges[self.start]), int(edges[self.stop]))
+        return slice(self.table.edges[self.start], self.table.edges[self.stop])
+
+    def begins(self) -> NDArray[np.int32]:
+        """Where each sequence begins, counted from the first of these rows."""
+        return self.table.places[self.sequences] - np.int32(self.first)
+
+    def longest(self) -> int:
+        """The size of the longest sequence."""
+        return max(self.table.longest[self.start : self.stop], default=0)
 
     def labels(self) -> int:
         """How many labels of these rows count."""
-        return int(self.table.labels[self.start : self.stop].sum())
+        return sum(self.table.labels[self.start : self.stop])
 
-    def padding(self) -> list[tuple[int, int]]:
-        """Where the padding of each row begins and ends, where there is some."""
-        length, gaps = self.table.length, self.table.gaps[self.start : self.stop].tolist()
-        ends = range(length, length * len(gaps) + 1, length)
-        return [(end - gap, end) for gap, end in zip(gaps, ends, strict=True) if gap]
+    def follow(self) -> list[int]:
+        """The pieces whose document goes on in another row, counted from the first of these rows."""
+        a, follow = self.pieces.start, self.table.follow
+        return [p - a for p in follow[bisect_left(follow, a) : bisect_left(follow, self.pieces.stop)]]
+
+    def padding(self) -> list[tuple[int, int, int]]:
+        """Where the padding of each row that has some begins and ends, and the number of pieces before it."""
+        length, gaps, offsets = self.table.length, self.table.gaps[self.start : self.stop], self.table.offsets
+        first = offsets[self.start]
+        return [
+            ((r + 1) * length - gap, (r + 1) * length, offsets[self.start + r + 1] - first)
+            for r, gap in enumerate(gaps)
+            if gap
+        ]
 
 
 def sequences_of(offsets: I64, lengths: I64, length: int) -> tuple[I64, I64, NDArray[np.int32], NDArray[np.int32], I64]:
@@ -136,39 +156,59 @@ class Places:
         return base, starts if int(starts[-1]) >= 1 << 32 else starts.astype(np.uint32)
 
 
-def copy_pieces(
-    source: TokenSource, begins: I64, lengths: I64, out: NDArray[Any], at: I64, follow: I64
-) -> NDArray[Any]:
-    """Copies pieces of the stream to their places in `out`; gives the token after each piece of `follow`."""
-    own = hasattr(source, "bounds") and hasattr(source, "ready")
-    if not own or len(out) < COPY_ABOVE * len(lengths) or out.dtype != source.dtype:
-        out[ranges(at, lengths)] = _tokens(source, begins, lengths, own)
-        return source.gather(begins[follow] + lengths[follow], 1)[:, 0]
-    parts = cast("Parts", source)
-    part = np.searchsorted(parts.bounds, begins, "right") - 1
-    local = begins - parts.bounds[part]
-    checked = lengths
-    if len(follow):
-        checked = lengths.copy()
-        checked[follow] += 1
-    table = parts.ready(part if len(parts.bounds) > 2 else 0, local, checked)
-    numbers = part.tolist()
-    # Slices of a memoryview cost half as much as those of an array, and a few dozen a batch are what there is to save.
-    views = {p: table.array(p).data for p in set(numbers)}
-    target = out.data
-    for p, to, start, n in zip(numbers, at.tolist(), local.tolist(), lengths.tolist(), strict=True):
-        target[to : to + n] = views[p][start : start + n]
-    ends = zip(part[follow].tolist(), (local[follow] + lengths[follow]).tolist(), strict=True)
-    return np.array([views[p][end] for p, end in ends], np.int64)
+class Tokens:
+    """The tokens of rows: pieces of the stream one after another, padding between them."""
 
+    def __init__(self, source: TokenSource, length: int, pad_id: int) -> None:
+        self.source = source
+        self.own = hasattr(source, "bounds") and hasattr(source, "ready")
+        fits = pad_id <= np.iinfo(source.dtype).max
+        self.dtype = source.dtype if fits else np.dtype(np.int64)
+        self.pad = np.full(length, pad_id, self.dtype)
 
-def _tokens(source: TokenSource, begins: I64, lengths: I64, own: bool) -> NDArray[Any]:
-    """The tokens of pieces one after another."""
-    if own:
-        return gather_rows(cast("Parts", source), begins, lengths)[0]
-    edges = prefix(lengths)
-    out = np.empty(int(edges[-1]), source.dtype)
-    for length in np.unique(lengths).tolist():  # a source of somebody else's: one call for each length
-        mine = np.flatnonzero(lengths == length)
-        out[edges[mine][:, None] + np.arange(length)] = source.gather(begins[mine], length)
-    return out
+    def __call__(self, layout: PackLayout) -> tuple[NDArray[Any], Any]:
+        """The tokens of these rows, one after another, and the token after each piece whose document goes on."""
+        table, pieces, size = layout.table, layout.pieces, len(layout) * layout.table.length
+        begins, lengths, follow = table.begins[pieces], table.lengths[pieces], layout.follow()
+        if self.own and size >= COPY_ABOVE * len(lengths) and self.dtype == self.source.dtype:
+            return self._join(begins, lengths, follow, layout.padding())
+        out = np.empty(size, self.dtype)
+        for a, b, _ in layout.padding():
+            out[a:b] = self.pad[: b - a]
+        out[ranges(table.at[pieces] - layout.first, lengths)] = self._gather(begins, lengths)
+        return out, self.source.gather(begins[follow] + lengths[follow], 1)[:, 0] if follow else ()
+
+    def _join(
+        self, begins: I64, lengths: I64, follow: list[int], padding: list[tuple[int, int, int]]
+    ) -> tuple[NDArray[Any], list[int]]:
+        """One copy of each piece, all in one call: the processor then waits for many pieces of memory at once."""
+        parts = cast("Parts", self.source)
+        checked = lengths
+        if follow:
+            checked = lengths.copy()
+            checked[follow] += 1
+        if len(parts.bounds) == 2:
+            view, ends = parts.ready(0, begins, checked).array(0).data, (begins + lengths).tolist()
+            rows = [view[a:b] for a, b in zip(begins.tolist(), ends, strict=True)]
+            after = [view[ends[i]] for i in follow]
+        else:
+            part = np.searchsorted(parts.bounds, begins, "right") - 1
+            local = begins - parts.bounds[part]
+            table, numbers, ends = parts.ready(part, local, checked), part.tolist(), (local + lengths).tolist()
+            views = {p: table.array(p).data for p in set(numbers)}
+            rows = [views[p][a:b] for p, a, b in zip(numbers, local.tolist(), ends, strict=True)]
+            after = [views[numbers[i]][ends[i]] for i in follow]
+        for a, b, before in reversed(padding):
+            rows.insert(before, self.pad[: b - a].data)
+        return np.frombuffer(bytearray().join(rows), self.dtype), after
+
+    def _gather(self, begins: I64, lengths: I64) -> NDArray[Any]:
+        """The tokens of pieces one after another."""
+        if self.own:
+            return gather_rows(cast("Parts", self.source), begins, lengths)[0]
+        edges = prefix(lengths)
+        out = np.empty(int(edges[-1]), self.source.dtype)
+        for length in np.unique(lengths).tolist():  # a source of somebody else's: one call for each length
+            mine = np.flatnonzero(lengths == length)
+            out[edges[mine][:, None] + np.arange(length)] = self.source.gather(begins[mine], length)
+        return out

@@ -1,0 +1,114 @@
+"""Audio files decoded whole at one rate, with lengths known from headers, for batches planned by duration.
+
+`.bucket([2 * 16000, 8 * 16000], 32)` and `.batch_tokens(60 * 16000)` (a minute of sound a step, padding counted) need
+every length before anything is decoded: one header a file is read, once, about 30 us each, 8 bytes kept. Samples
+count as tokens do in text; there is no stream of samples across files, so `.windows()` and `.pack()` refuse it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._errors import BadRecords, RecordError, UsageError
+from penstock.audio.decode import decode
+from penstock.audio.probe import probe
+from penstock.audio.resample import resampled_length
+from penstock.columns import Columns, Ragged, strings
+from penstock.sources.folders import AudioFolder, Labels
+
+I64 = NDArray[np.int64]
+
+
+class Recordings(AudioFolder):
+    """Ragged `audio` (float32, mono) at `sample_rate`, `lengths`, `path` and, with labels, `label`.
+
+    >>> import tempfile, pathlib
+    >>> from penstock.audio import wav
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> for n in (40, 20): _ = (root / f"{n}.wav").write_bytes(wav.encode(np.zeros(n), 8000))
+    >>> Recordings(root, None, sample_rate=16000).lengths(np.array([0, 1])).tolist()
+    [40, 80]
+    """
+
+    kind = "recordings"
+    vocab_size = None
+
+    def __init__(
+        self, root: str | os.PathLike[str], labels: Labels = "folder", *, sample_rate: int, **options: Any
+    ) -> None:
+        if isinstance(sample_rate, bool) or not isinstance(sample_rate, int) or sample_rate < 1:
+            raise UsageError("sample_rate= of at least 1", got=repr(sample_rate))
+        super().__init__(root, labels, **options)
+        self.sample_rate = sample_rate
+        self.columns = ["audio", "lengths", "path"] + ["label"] * (self.labels is not None)
+        self._lengths: I64 | None = None
+
+    def read(self, indices: I64) -> Columns:
+        paths = [self.names[int(i)] for i in indices]
+        rows: list[NDArray[np.float32]] = []
+        errors: list[RecordError] = []
+        for row, path in enumerate(paths):
+            try:
+                full = os.path.join(self.root, path)
+                rows.append(decode(full, sample_rate=self.sample_rate, where=full, limits=self.limits))
+            except RecordError as error:
+                error.row = row
+                errors.append(error)
+        if errors:
+            raise BadRecords(errors)
+        audio = Ragged.of(rows, np.float32)
+        columns: Columns = {"audio": audio, "lengths": audio.lengths, "path": strings(paths)}
+        if self.labels is not None:
+            columns["label"] = self.labels[indices]
+        return columns
+
+    def lengths(self, indices: I64) -> I64:
+        """Samples of each file at this rate, from its header."""
+        if self._lengths is None:
+            self._lengths = np.array([self._length(name) for name in self.names], np.int64)
+        return self._lengths[indices]
+
+    def _length(self, name: str) -> int:
+        info = probe(os.path.join(self.root, name), limits=self.limits)
+        if info.frames < 0:
+            raise RecordError(
+                "a file that states its length", got=f"a {info.format} stream that does not",
+                where=os.path.join(self.root, name), fix="convert it to FLAC or WAV, or exclude it",
+            )  # fmt: skip
+        return resampled_length(info.frames, info.sample_rate, self.sample_rate)
+
+    @property
+    def n_tokens(self) -> int:
+        """Samples of all files."""
+        return int(self.lengths(np.arange(len(self))).sum())
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    def starts(self, indices: I64) -> I64:
+        """Samples before each file."""
+        before = np.concatenate([[0], np.cumsum(self.lengths(np.arange(len(self))))])
+        return np.asarray(before[indices], np.int64)
+
+    def documents_at(self, positions: I64) -> I64:
+        """The file that holds each sample of all."""
+        return np.searchsorted(self.starts(np.arange(len(self) + 1)), positions, side="right").astype(np.int64) - 1
+
+    def gather(self, starts: I64, length: int) -> NDArray[Any]:
+        raise UsageError(
+            "tokens before .windows() or .pack()",
+            got="recordings",
+            where=self.root,
+            fix="read_audio(folder).decode_audio(duration=...) gives rows of one length",
+        )
+
+    def fingerprint(self) -> str:
+        return f"{super().fingerprint()} at {self.sample_rate}"
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"sample_rate": self.sample_rate}
