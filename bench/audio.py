@@ -1,7 +1,8 @@
 """A folder of 8 kHz WAV files to padded batches of 32 at 16 kHz.
 
-Penstock, the Audio column of Hugging Face datasets, and lhotse, the last two in the loop and in a torch DataLoader with 2
-workers; the faster of each counts. Those that are not installed are left out. All pad with zeros and give lengths.
+Penstock, the Audio column of Hugging Face datasets, and lhotse, the last two in the loop and in a torch DataLoader with
+2 workers; the faster of each counts. Those that are not installed are left out. All pad with zeros and give lengths.
+(datasets 4 and later decode with torchcodec, which needs the libraries of FFmpeg; 3.6 with soundfile and librosa.)
 
     python -m bench audio
     python bench/audio.py --folder recordings
@@ -123,7 +124,7 @@ def compare(folder: Path, count: int, seconds: float) -> dict[str, Any]:
         "penstock, in the loop": lambda: ROWS * rate(ours(folder, 0), seconds),
     }
     for module, name, clips in (("datasets", "HF datasets", HfClips), ("lhotse", "lhotse", LhotseClips)):
-        if find_spec(module) is None or (name == "HF datasets" and find_spec("torchcodec") is None):
+        if find_spec(module) is None:
             print(f"  {name} is not installed")
             continue
         held = clips(files)

@@ -58,6 +58,7 @@ _HOMES = {
     "multimodal.synthetic": "MultiModalDataset create_synthetic_multi_modal_dataset",
     "outputs.builder": "DataLoaderBuilder",
     "pipeline": "Pipeline mix",
+    "prepare.prompts": "prepare_prompts",
     "prepare.run": "prepare",
     "read": (
         "from_arrays from_hf from_texts open_dolma open_megatron open_nanogpt open_store open_tokens read_jsonl read_parquet "

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from penstock.sources.folders import AudioFolder, ImageFolder, Labels, MediaFold
 from penstock.sources.names import Names
 from penstock.sources.recordings import Recordings
 from penstock.sources.tar import TarShards
+from penstock.steps.media import FilePath
 from penstock.steps.pairs import Missing, Pairs
 
 Exclude = Ledger | Iterable[int | str | os.PathLike[str] | Entry | Mapping[str, Any]] | None
@@ -98,8 +98,9 @@ class AudioPaths(AudioFolder):
     """Audio files as places: the file itself is opened where it is decoded, which knows the seconds wanted."""
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
+        root = os.path.join(self.root, "")
         paths = [self.names[int(i)] for i in indices]
-        columns: Columns = {"audio": strings([Path(self.root, path) for path in paths]), "path": strings(paths)}
+        columns: Columns = {"audio": strings([FilePath(f"{root}{path}") for path in paths]), "path": strings(paths)}
         if self.labels is not None:
             columns["label"] = self.labels[indices]
         return columns

@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 
@@ -22,6 +23,7 @@ from penstock._errors import UsageError
 from penstock.capibara.loader import CapibaraDataLoader
 from penstock.prepare import cache, evict
 from penstock.prepare.tokenize import text_source
+from penstock.sources.hf import HFDataset
 from penstock.store.verify import verify
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +31,7 @@ ROWS, WORDS = 4000, 120
 
 WORKER = """
 import sys, time
+import datasets
 import numpy as np
 import penstock.prepare.cache as cache
 from penstock.prepare import run
@@ -236,3 +239,33 @@ def test_keys_are_of_content_and_plan(tmp_path: Path) -> None:
     count = len(entries(tmp_path))
     CapibaraDataLoader(tokenizer="bytes", dataset_name=str(other / "b.txt"), cache_dir=str(tmp_path))
     assert len(entries(tmp_path)) == count, "the same content under another path"
+
+
+def test_a_dataset_in_files_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets.disable_progress_bars()
+    folder = tmp_path / "saved"
+    datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(folder)
+
+    def first_row() -> bytes:
+        loader = CapibaraDataLoader(
+            tokenizer="bytes", dataset_name=str(folder), shuffle=False, max_length=64, cache_dir=str(tmp_path / "c")
+        )
+        return bytes(np.asarray(loader.batch_at(0)["input_ids"][0]))
+
+    want = first_row()
+    hashed: list[int] = []
+    real = HFDataset.fingerprint
+
+    def noted(self: HFDataset) -> str:
+        hashed.append(not self._id)
+        return real(self)
+
+    monkeypatch.setattr(HFDataset, "fingerprint", noted)
+    assert first_row() == want
+    assert not any(hashed), "nothing is read to know what it is"
+    datasets.Dataset.from_dict({"text": ["other", *TEXTS[1:]]}).save_to_disk(folder)
+    assert first_row() != want, "other files are other data"
+    assert any(hashed)
+    for known in (tmp_path / "c" / "ids").iterdir():
+        known.write_text("nonsense")
+    assert first_row() != want

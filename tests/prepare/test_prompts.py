@@ -165,6 +165,27 @@ def test_another_engine_is_another_store(tmp_path: Path, other: dict[str, Any]) 
         prepare_prompts(records(), alpaca(**other), tmp_path / "out")
 
 
+def test_the_command_writes_the_same_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from penstock.cli.main import main
+
+    path = jsonl(tmp_path / "a.jsonl", records())
+    want = prepare_prompts(path, alpaca(), tmp_path / "want")
+    argv = ["prepare", str(path), "-t", "bytes", "--eos-id", "0", "--out", str(tmp_path / "got"), "--json", "-q"]
+    assert main([*argv, "--prompt", "alpaca"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == want.id
+    template = tmp_path / "chat.jinja"
+    template.write_text(CHAT)
+    chats = jsonl(
+        tmp_path / "c.jsonl", [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
+    )
+    out = str(tmp_path / "chat")
+    assert main(["prepare", str(chats), "-t", "bytes", "--chat-template", str(template), "-o", out, "-q"]) == 0
+    assert stored(out) == wanted(PromptEngine("bytes", chat_template=CHAT), [json.loads(chats.read_text())])
+    (tmp_path / "a.txt").write_text("text")
+    assert main(["prepare", str(tmp_path / "a.txt"), "-t", "bytes", "--prompt", "alpaca", "-o", out]) == 1
+    assert "records with named fields for --prompt" in capsys.readouterr().err
+
+
 def test_wrong_use_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ps.UsageError, match="a PromptEngine"):
         prepare_prompts(records(), lambda r: r, tmp_path / "out")  # type: ignore[arg-type]

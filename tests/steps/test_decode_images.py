@@ -247,3 +247,14 @@ def test_wrong_arguments_are_refused_while_building(folder: Path) -> None:
             images.decode_images(**options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a column 'jpg' of files"):
         images.decode_images(8, column="jpg").peek(1)
+
+
+@pytest.mark.parametrize("output", ["to_numpy", "to_torch", "to_jax"])
+def test_batches_that_are_kept_are_never_written_again(folder: Path, output: str) -> None:
+    images = read_images(folder).shuffle(seed=1).repeat(20).decode_images(96).batch(6)
+    loader = getattr(images, output)(threads=2)
+    kept = [batch["image"][1:] if i % 2 else batch["image"] for i, batch in enumerate(loader)]
+    assert kept[0].nbytes > 1 << 19  # enough for memory to be used again
+    fresh = images.to_numpy(threads=0)  # memory of its own
+    for step, (image, batch) in enumerate(zip(kept, fresh, strict=True)):
+        assert np.array_equal(np.asarray(image), batch["image"][1:] if step % 2 else batch["image"]), step

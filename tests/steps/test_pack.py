@@ -99,6 +99,18 @@ def test_every_token_once_and_no_label_leaves_its_document(lengths, length, over
 
 
 @pytest.mark.parametrize("labels", ["next", "same"])
+def test_long_documents_in_long_rows(tmp_path: Path, labels: str) -> None:
+    """Where pieces are long they are joined from slices, in one shard or over several."""
+    lengths = [900, 300, 2000, 700, 513, 1024, 40, 5000]
+    for number, source in enumerate((tokens(lengths), store(tmp_path, lengths, shards=3))):
+        rows = source.pack(1024, labels=labels).rows()
+        columns = rows.read(np.arange(len(rows)))
+        taken = [check_row({k: v[i] for k, v in columns.items()}, lengths, 1024, labels) for i in range(len(rows))]
+        assert Counter(t for row in taken for t in row) == Counter(range(1, sum(lengths) + 1)), number
+        assert all(v.flags.writeable for v in columns.values())
+
+
+@pytest.mark.parametrize("labels", ["next", "same"])
 def test_concat_cuts_every_length_tokens_and_misses_none(labels: str) -> None:
     lengths = [7, 0, 1, 30, 12, 5]
     rows = tokens(lengths).pack(8, strategy="concat", labels=labels).rows()

@@ -1,13 +1,11 @@
 """Documents to rows of one length, with mask and labels, straight into the memory that JAX will use.
 
-One pass over the tokens: ids, mask and labels are written as int32, a few slices per row. The memory begins at a
-multiple of 64 bytes, so that JAX on a CPU takes it over without copying, and serves again once no batch holds it.
+One pass over the tokens: ids, mask and labels are written as int32, a few slices per row, into memory that serves
+again once no batch holds it.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -16,42 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.columns import Columns, Ragged
+from penstock.outputs.aligned import Aligned
 from penstock.steps.base import Context, Step
 from penstock.steps.node import Node, Picks
 from penstock.steps.pad import IGNORE
 
-_ALIGN = 64  # what XLA asks of a buffer on the host
-_KEPT = 64 << 20
-_counted = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the GIL reference counts are not exact
-_FREE = 2  # references to a block that only the pool holds: the list's and the argument of getrefcount
-
-
-class Aligned:
-    """Arrays of int32 that begin at a multiple of 64 bytes; one that nobody holds any more is given again."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._blocks: dict[int, list[NDArray[np.uint8]]] = {}
-
-    def empty(self, shape: tuple[int, ...]) -> NDArray[np.int32]:
-        size = 4 * int(np.prod(shape))
-        with self._lock:
-            blocks = self._blocks.setdefault(size, [])
-            for i in range(len(blocks)):
-                if sys.getrefcount(blocks[i]) == _FREE:
-                    return _view(blocks[i], size, shape)
-            block = np.empty(size + _ALIGN, np.uint8)
-            if _counted and (len(blocks) + 1) * size <= _KEPT:
-                blocks.append(block)
-        return _view(block, size, shape)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Aligned, ()
-
-
-def _view(block: NDArray[np.uint8], size: int, shape: tuple[int, ...]) -> NDArray[np.int32]:
-    skip = -block.ctypes.data % _ALIGN
-    return block[skip : skip + size].view(np.int32).reshape(shape)
+_INT32 = np.dtype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -79,7 +47,7 @@ class Fill(Step):
         if not isinstance(tokens, Ragged):
             return columns  # rows that somebody has already made
         shape = (len(tokens), self.length)
-        ids, mask, labels = (self.memory.empty(shape) for _ in range(3))
+        ids, mask, labels = (self.memory.empty(shape, _INT32) for _ in range(3))
         values, starts = tokens.values, tokens.offsets.tolist()
         counts = np.minimum(tokens.lengths, self.length).tolist()
         seen, length = _ones_then_zeros(self.length), self.length

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from penstock import _hash
 from penstock._errors import UsageError
 from penstock.capibara.config import DataLoaderConfig, Form
+from penstock.capibara.known import recall
 from penstock.columns import Columns, Ragged
 from penstock.pipeline import Pipeline
 from penstock.prepare.cache import cached_store
@@ -62,6 +63,7 @@ def tokens_of(pipeline: Pipeline, tokenizer: Any, settings: DataLoaderConfig) ->
         raise UsageError(
             "a tokenizer for text", got="none", fix='tokenizer=AutoTokenizer.from_pretrained(...), "bytes"'
         )
+    recall(pipeline.definition.origin, settings.cache_dir)
     made: dict[str, Any] = {"eos": settings.eos}
     source = Cleaned(text_source(pipeline.definition, field, made), settings.normalize)
     cache = {"cache_dir": settings.cache_dir, "limit": settings.cache_limit}
@@ -120,7 +122,7 @@ def only_tokens(columns: Columns) -> Columns:
 
 def full_mask(columns: Columns) -> Columns:
     """An attention mask for rows that are full."""
-    return {**columns, "attention_mask": np.ones(np.asarray(columns["input_ids"]).shape, np.int32)}
+    return {**columns, "attention_mask": np.broadcast_to(np.int32(1), np.asarray(columns["input_ids"]).shape)}
 
 
 # One dataset with a column that says the language.

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.cli import say
 from penstock.cli.arguments import add_json, add_tokenizer, budget, command, number
+from penstock.cli.prompts import add_prompt, make_engine, open_records
 
 
 def add(commands: Any) -> None:
@@ -18,6 +19,7 @@ def add(commands: Any) -> None:
         examples=[
             "book.txt --tokenizer bytes --out corpus",
             "'data/*.jsonl.gz' --tokenizer tokenizer.json --out corpus",
+            "chats.jsonl --prompt chat --mask assistant --tokenizer model/ --out tuning",
             "data/ --format parquet --field content --tokenizer gpt2/ --out corpus --on-error skip --budget 0.01",
         ],
     )  # fmt: skip
@@ -48,6 +50,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--progress", action="store_true", help="show the bar even when stderr is not a terminal")
     parser.add_argument("--quiet", "-q", action="store_true", help="no bar and no notes")
+    add_prompt(parser)
     add_json(parser)
     parser.set_defaults(interrupted="interrupted; run the same command again to go on")
 
@@ -55,22 +58,30 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prepares, verifies, sums up."""
     from penstock.cli.inputs import open_texts
+    from penstock.prepare.prompts import prepare_prompts
     from penstock.prepare.run import prepare
 
     show = False if args.quiet else True if args.progress else None
     if args.quiet:
         args.interrupted = ""
     out = Path(args.out)
-    source = open_texts(args.paths, args.format, args.field, args.by)
+    prompts = args.prompt is not None or args.chat_template is not None
+    source = open_records(args) if prompts else open_texts(args.paths, args.format, args.field, args.by)
     facts = source.describe()
     if not args.quiet:
         _announce(facts, out, args.restart)
     extra = {} if args.shard_tokens is None else {"shard_tokens": args.shard_tokens}
-    made = prepare(
-        source, args.tokenizer, out, eos=args.eos if args.eos_id is None else args.eos_id, engine=args.engine,
-        on_error=args.on_error, budget=args.budget, threads=args.threads, show_progress=show, restart=args.restart,
-        **extra,
-    )  # fmt: skip
+    if prompts:
+        made = prepare_prompts(
+            source, make_engine(args), out, on_error=args.on_error, budget=args.budget, show_progress=show,
+            restart=args.restart, **extra,
+        )  # fmt: skip
+    else:
+        made = prepare(
+            source, args.tokenizer, out, eos=args.eos if args.eos_id is None else args.eos_id, engine=args.engine,
+            on_error=args.on_error, budget=args.budget, threads=args.threads, show_progress=show, restart=args.restart,
+            **extra,
+        )  # fmt: skip
     result = made.to_json() | {"source_bytes": int(facts.get("bytes") or 0), "verified": False}
     if made.skipped:
         from penstock.report.skipped import read_skipped

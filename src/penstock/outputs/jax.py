@@ -15,7 +15,7 @@ import numpy as np
 from penstock._errors import UsageError
 from penstock._optional import need
 from penstock.columns import Columns, Ragged
-from penstock.outputs.buffers import Buffers
+from penstock.outputs.aligned import Aligned
 from penstock.outputs.numpy import widened
 
 QUICK_BYTES = 4 << 20  # larger batches are taken over by JAX without a copy where they can be
@@ -34,7 +34,7 @@ class JaxOutput:
         if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:
             raise UsageError("micro_batches of at least 1", got=repr(micro_batches), fix="micro_batches=4")
         self.ids = np.dtype(ids)
-        self.buffers = Buffers()
+        self.buffers = Aligned()
         self.sharding, self.micro_batches = sharding, micro_batches
         self.spread = sharding is not None and self.jax.process_count() > 1
         self._world = share_of(sharding)[1] if self.spread else 1
@@ -42,7 +42,9 @@ class JaxOutput:
         self._quick: Any = None  # found when it is first needed: asking for the backend starts it
 
     def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
-        return {name: _narrow(name, column) for name, column in widened(columns, ids, self.ids, self.buffers).items()}
+        buffers = self.buffers
+        wide = widened(columns, ids, self.ids, buffers)
+        return {name: _narrow(name, column, buffers) for name, column in wide.items()}
 
     def batch(self, columns: Columns) -> dict[str, Any]:
         """The columns where they belong, in one call for all of them. The transfer goes on after this returns."""
@@ -156,16 +158,16 @@ def share_of(sharding: Any = None) -> tuple[int, int]:
     return blocks.index(tuple(sorted(held[me]))), len(blocks)
 
 
-def _narrow(name: str, column: Any) -> Any:
+def _narrow(name: str, column: Any, buffers: Aligned) -> Any:
     """64-bit columns as 32-bit, as JAX would silently do; here it is the rule, with a check of the range."""
     if isinstance(column, Ragged) or column.dtype not in (np.int64, np.float64, np.uint64):
         return column
     if column.dtype == np.float64:
-        return column.astype(np.float32)
+        return buffers.cast(column, np.dtype(np.float32))
     if column.size and (column.max() > 2**31 - 1 or column.min() < -(2**31)):
         raise UsageError(
             "integers that fit 32 bits for JAX",
             got=f"{column.max() if column.max() > 2**31 - 1 else column.min()} in {name!r}",
             fix="map the column to smaller values",
         )
-    return column.astype(np.int32)
+    return buffers.cast(column, np.dtype(np.int32))

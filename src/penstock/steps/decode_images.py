@@ -1,15 +1,14 @@
 """`decode_images`: encoded pictures become one array of equal size, cropped, mirrored and normalised.
 
 Which crop and whether to mirror is drawn from (seed, epoch, record) before a picture is decoded, so only the pixels
-wanted are decoded, at 1/2, 1/4 or 1/8 where that suffices, straight into their row of the batch. Memory is the batch
-and one scratch picture per thread. A bad picture is a bad record: the error names the file, `.skip_errors()` fills its
-place (and decodes the other rows of that batch once more).
+wanted are decoded, at 1/2, 1/4 or 1/8 where that suffices, straight into their row of the batch. Memory is the batch,
+used again when nobody holds it, and one scratch picture per thread. A bad picture is a bad record: the error names the
+file, `.skip_errors()` fills its place (and decodes the other rows of that batch once more).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,15 +17,16 @@ from numpy.typing import NDArray
 from penstock import _rng
 from penstock._errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.columns import Columns
-from penstock.image.batch import decode_batch
+from penstock.image.batch import decode_into
 from penstock.image.geometry import center_crop_params, crop_params, flip_params, opencv
 from penstock.image.jpeg import CHANNELS
 from penstock.image.normalise import Stat, normalise, table_for
 from penstock.image.probe import Data, ImageInfo, probe, read_file
 from penstock.image.resize import METHODS
+from penstock.outputs.buffers import Buffers
 from penstock.steps.base import Context
 from penstock.steps.mapping import row_keys
-from penstock.steps.media import Media, MediaStep, located, payloads
+from penstock.steps.media import FilePath, Media, MediaStep, located, payloads
 from penstock.steps.node import Above, Fetched, Node, Picks
 
 Crop = Literal["random", "center"]
@@ -111,20 +111,30 @@ class DecodeImages(MediaStep):
             return crop_params(keys, heights, widths, self.scale, self.ratio)
         return center_crop_params(heights, widths, self.size[1] / self.size[0], self.share)
 
-    def apply(self, medias: list[Media], keys: _rng.U64) -> NDArray[Any]:
+    def apply(self, medias: list[Media], keys: _rng.U64, buffers: Buffers) -> NDArray[Any]:
         """The array of these pictures; `BadRecords` names the bad ones, by their headers before any is decoded."""
         datas, infos = self._look(medias)
+        boxes = self.boxes(infos, keys)
+        flips = flip_params(keys, self.mirror).tolist() if self.mirror else [False] * len(datas)
+        crops = [None] * len(datas) if boxes is None else boxes.tolist()
         planes = self.layout == "NCHW"
-        pixels = decode_batch(
-            datas,
-            self.size,
-            crops=self.boxes(infos, keys),
-            flips=flip_params(keys, self.mirror) if self.mirror else None,
-            dtype=np.uint8 if planes or self.dtype == "uint8" else np.float32,
-            mode=self.mode, mean=self.mean, std=self.std, exif=self.exif, method=self.method, strict=self.strict,
-            limits=self.limits, infos=infos,
-        )  # fmt: skip
-        return _planes(pixels, self) if planes else pixels
+        shape = (len(datas), *self.size, CHANNELS[self.mode])
+        out = buffers.empty(shape, np.dtype(np.uint8 if planes else self.dtype))
+        errors: list[RecordError] = []
+        for row, (place, data, info, crop, flip) in enumerate(zip(out, datas, infos, crops, flips, strict=True)):
+            try:
+                decode_into(
+                    place, data, crop=crop, flip=flip, mean=self.mean, std=self.std, exif=self.exif,
+                    method=self.method, strict=self.strict, limits=self.limits, info=info,
+                )  # fmt: skip
+            except RecordError as error:
+                error.row = row
+                errors.append(error)
+        if errors:
+            raise BadRecords(errors)
+        return (
+            _planes(out, buffers.empty((shape[0], shape[3], *self.size), np.dtype(self.dtype)), self) if planes else out
+        )
 
     def _look(self, medias: list[Media]) -> tuple[list[Data], list[ImageInfo]]:
         """Bytes and headers of every picture."""
@@ -133,7 +143,7 @@ class DecodeImages(MediaStep):
         errors: list[RecordError] = []
         for row, media in enumerate(medias):
             try:
-                data = read_file(media, where="", limits=self.limits) if isinstance(media, Path) else media
+                data = read_file(media, where="", limits=self.limits) if isinstance(media, FilePath) else media
                 infos.append(probe(data, limits=self.limits))
                 datas.append(data)
             except RecordError as error:
@@ -144,11 +154,9 @@ class DecodeImages(MediaStep):
         return datas, infos
 
 
-def _planes(pixels: NDArray[np.uint8], step: DecodeImages) -> NDArray[Any]:
-    """(N, H, W, C) bytes to (N, C, H, W) of the step's dtype, a picture at a time."""
-    n, height, width, channels = pixels.shape
-    out = np.empty((n, channels, height, width), step.dtype)
-    mean, std = (np.broadcast_to(np.asarray(_numbers(stat)), channels) for stat in (step.mean, step.std))
+def _planes(pixels: NDArray[np.uint8], out: NDArray[Any], step: DecodeImages) -> NDArray[Any]:
+    """(N, H, W, C) bytes to `out` (N, C, H, W) of the step's dtype, a picture at a time."""
+    mean, std = (np.broadcast_to(np.asarray(_numbers(stat)), out.shape[1]) for stat in (step.mean, step.std))
     split = opencv().split
     for picture, row in zip(pixels, out, strict=True):
         for plane, target, m, s in zip(split(picture), row, mean, std, strict=True):
@@ -167,6 +175,7 @@ class _Decoded(Above):
     def __init__(self, child: Node, step: DecodeImages, base: int) -> None:
         super().__init__(child)
         self.step, self.base = step, base
+        self.buffers = Buffers()
 
     def _medias(self, columns: Columns) -> list[Media]:
         return payloads(columns, self.step.column, "decode_images", 'name it: .decode_images(224, column="jpg")')
@@ -174,7 +183,7 @@ class _Decoded(Above):
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
         with located(self.child, used):
-            made = self.step.apply(self._medias(columns), row_keys(self.base, used))
+            made = self.step.apply(self._medias(columns), row_keys(self.base, used), self.buffers)
         rest = {name: column for name, column in columns.items() if name != self.step.column}
         return Fetched({self.step.out: made, **rest}, used)
 

@@ -1,7 +1,7 @@
 """What the media steps share: the encoded bytes of a column, errors that say where the file is, short descriptions.
 
-A column holds bytes, structs `{"bytes": ..., "path": ...}` as Parquet files of images and audio have them, or
-`pathlib.Path` objects that a source of ours made. Text is never taken for a file name: data may say anything.
+A column holds bytes, structs `{"bytes": ..., "path": ...}` as Parquet files of images and audio have them, or the
+`FilePath` that a source of ours made. Other text is never taken for a file name: data may say anything.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from penstock._errors import BadRecords, RecordError, UsageError
@@ -19,7 +18,14 @@ from penstock.steps.base import Step
 from penstock.steps.mapping import place_of
 from penstock.steps.node import Node, Picks
 
-Media = bytes | bytearray | memoryview | Path
+
+class FilePath(str):
+    """The place of a file that a source has listed itself: the only text that is opened."""
+
+    __slots__ = ()
+
+
+Media = bytes | bytearray | memoryview | FilePath
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ def payloads(columns: Columns, name: str, verb: str, fix: str) -> list[Media]:
     errors: list[RecordError] = []
     for row, value in enumerate(column if column is not None else ()):
         data = value.get("bytes") if isinstance(value, dict) else value
-        if isinstance(data, bytes | bytearray | memoryview | Path):
+        if isinstance(data, bytes | bytearray | memoryview | FilePath):
             found.append(data)
         else:
             errors.append(_not_bytes(name, value, row))

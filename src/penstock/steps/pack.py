@@ -29,7 +29,7 @@ from penstock.steps import masks
 from penstock.steps.base import Context, Step
 from penstock.steps.masks import IGNORE
 from penstock.steps.node import I64, Above, Epoch, Fetched, Leaf, Node, Picks
-from penstock.steps.pack_layout import PackLayout, Places, Table, Tokens, sequences_of
+from penstock.steps.pack_layout import Gap, PackLayout, Places, Table, Tokens, sequences_of
 
 Strategy = Literal["best_fit", "concat"]
 Overlong = Literal["split", "truncate", "drop", "error"]
@@ -204,10 +204,11 @@ class _Packed(Above):
     def _columns(self, layout: PackLayout) -> Columns:
         table, sequences = layout.table, layout.sequences
         shape = len(layout), self.step.length
-        tokens, after = self.tokens(layout)
+        padding, follow = layout.padding(), layout.follow()
+        tokens, after = self.tokens(layout, padding, follow)
         out: Columns = {"input_ids": tokens.reshape(shape)}
         if self.step.labels is not None:
-            out["labels"] = self._labels(layout, tokens, after).reshape(shape)
+            out["labels"] = self._labels(layout, tokens, padding, follow, after).reshape(shape)
         sizes = table.sizes[sequences]
         out["segment_ids"] = np.repeat(table.numbers[sequences], sizes).reshape(shape)
         out["position_ids"] = self._positions(layout, sizes).reshape(shape)
@@ -225,7 +226,9 @@ class _Packed(Above):
         positions = np.repeat(layout.begins(), sizes)
         return np.subtract(ramp, positions, out=positions)
 
-    def _labels(self, layout: PackLayout, tokens: NDArray[Any], after: Any) -> NDArray[np.int64]:
+    def _labels(
+        self, layout: PackLayout, tokens: NDArray[Any], padding: list[Gap], follow: list[int], after: Any
+    ) -> NDArray[np.int64]:
         """One label for each place."""
         table, pieces = layout.table, layout.pieces
         at, lengths = table.at[pieces] - layout.first, table.lengths[pieces]
@@ -236,12 +239,12 @@ class _Packed(Above):
             last = at + lengths
             last -= 1
             labels[last] = IGNORE
-            if len(after):
-                labels[last[layout.follow()]] = after
+            if follow:
+                labels[last[follow]] = after
         else:
             labels[:] = tokens
             labels[at] = IGNORE
-        for a, b, _ in layout.padding():
+        for a, b, _ in padding:
             labels[a:b] = IGNORE
         if self.runs is not None:
             known = masks.learnt(self.runs(table.documents[pieces]), table.starts[pieces] + shift, lengths)

@@ -21,6 +21,9 @@ from penstock.store.gather import Parts, gather_rows
 COPY_ABOVE = 24  # mean tokens of a piece above which one copy each beats index arithmetic
 
 
+Gap = tuple[int, int, int]
+
+
 class Table(NamedTuple):
     """Rows of `length` places. A row is its pieces and then its padding; pieces and padding are its sequences.
 
@@ -73,7 +76,7 @@ class PackLayout:
 
     def begins(self) -> NDArray[np.int32]:
         """Where each sequence begins, counted from the first of these rows."""
-        return self.table.places[self.sequences] - np.int32(self.first)
+        return self.table.places[self.sequences] - self.first  # an int does not widen the array
 
     def longest(self) -> int:
         """The size of the longest sequence."""
@@ -88,7 +91,7 @@ class PackLayout:
         a, follow = self.pieces.start, self.table.follow
         return [p - a for p in follow[bisect_left(follow, a) : bisect_left(follow, self.pieces.stop)]]
 
-    def padding(self) -> list[tuple[int, int, int]]:
+    def padding(self) -> list[Gap]:
         """Where the padding of each row that has some begins and ends, and the number of pieces before it."""
         length, gaps, offsets = self.table.length, self.table.gaps[self.start : self.stop], self.table.offsets
         first = offsets[self.start]
@@ -166,21 +169,19 @@ class Tokens:
         self.dtype = source.dtype if fits else np.dtype(np.int64)
         self.pad = np.full(length, pad_id, self.dtype)
 
-    def __call__(self, layout: PackLayout) -> tuple[NDArray[Any], Any]:
+    def __call__(self, layout: PackLayout, padding: list[Gap], follow: list[int]) -> tuple[NDArray[Any], Any]:
         """The tokens of these rows, one after another, and the token after each piece whose document goes on."""
         table, pieces, size = layout.table, layout.pieces, len(layout) * layout.table.length
-        begins, lengths, follow = table.begins[pieces], table.lengths[pieces], layout.follow()
+        begins, lengths = table.begins[pieces], table.lengths[pieces]
         if self.own and size >= COPY_ABOVE * len(lengths) and self.dtype == self.source.dtype:
-            return self._join(begins, lengths, follow, layout.padding())
+            return self._join(begins, lengths, follow, padding)
         out = np.empty(size, self.dtype)
-        for a, b, _ in layout.padding():
+        for a, b, _ in padding:
             out[a:b] = self.pad[: b - a]
         out[ranges(table.at[pieces] - layout.first, lengths)] = self._gather(begins, lengths)
         return out, self.source.gather(begins[follow] + lengths[follow], 1)[:, 0] if follow else ()
 
-    def _join(
-        self, begins: I64, lengths: I64, follow: list[int], padding: list[tuple[int, int, int]]
-    ) -> tuple[NDArray[Any], list[int]]:
+    def _join(self, begins: I64, lengths: I64, follow: list[int], padding: list[Gap]) -> tuple[NDArray[Any], list[int]]:
         """One copy of each piece, all in one call: the processor then waits for many pieces of memory at once."""
         parts = cast("Parts", self.source)
         checked = lengths
