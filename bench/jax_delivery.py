@@ -105,7 +105,7 @@ def as_numpy(builder: Any) -> Any:
 
 WARM = """
 import json, sys, time
-import datasets, jax, penstock.capibara.loader, penstock.sources.hf, penstock.prepare.cache
+import datasets, jax, penstock.capibara.loader, penstock.sources.hf, penstock.preparation.cache
 from transformers import AutoTokenizer
 jax.device_put(0).block_until_ready()
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[2])

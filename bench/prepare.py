@@ -60,7 +60,7 @@ def write_tokenizer(path: Path, corpus: Path) -> None:
 
 
 def ours(corpus: Path, tokenizer: Path, size: int) -> float:
-    from penstock.prepare.run import prepare
+    from penstock.preparation.run import prepare
     from penstock.sources.jsonl import JsonlFiles
     from penstock.store.verify import verify
 

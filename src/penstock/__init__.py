@@ -34,6 +34,9 @@ _HOMES = {
     "batching.preference": "create_preference_collate",
     "batching.schema": "OutputSchema",
     "batching.seq2seq": "create_seq2seq_collate",
+    "capibara.config": "CapibaraConfig DataLoaderConfig",
+    "capibara.loader": "CapibaraDataLoader",
+    "capibara.resolve": "register_dataset resolve_dataset",
     "columns": "Ragged",
     "datasets.base": "BaseDataset",
     "datasets.cached": "CachedDataset",
@@ -58,11 +61,10 @@ _HOMES = {
     "multimodal.synthetic": "MultiModalDataset create_synthetic_multi_modal_dataset",
     "outputs.builder": "DataLoaderBuilder",
     "pipeline": "Pipeline mix",
-    "prepare.prompts": "prepare_prompts",
-    "prepare.run": "prepare",
+    "preparation.prompts": "prepare_prompts",
     "read": (
-        "from_arrays from_hf from_texts open_dolma open_megatron open_nanogpt open_store open_tokens read_jsonl read_parquet "
-        "read_text"
+        "from_arrays from_hf from_texts from_tfds open_dolma open_megatron open_nanogpt open_store open_tokens prepare "
+        "read_jsonl read_parquet read_text"
     ),
     "text.create_preprocessed": "create_preprocessed_dataset",
     "text.gpt_dataset": "GPTDatasetV1 create_dataloader create_dataset",

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from penstock.batching.pad import Side
 from penstock.engine.loader import Loader
-from penstock.outputs.jax import JaxOutput
+from penstock.outputs.jax import JaxOutput, shared_by
 from penstock.outputs.numpy import NumpyOutput
 from penstock.outputs.torch import TorchOutput
 from penstock.plan import Definition, Mix, Stop
-from penstock.prepare.tokenize import tokenized
+from penstock.preparation.tokenize import tokenized
 from penstock.rows import RowSource
 from penstock.show import peek, show
 from penstock.sources.base import Source
@@ -174,9 +174,10 @@ class Pipeline:
         """A loader of torch tensors."""
         return Loader(self.definition, TorchOutput(device, pin_memory, ids), **engine)
 
-    def to_jax(self, *, sharding: Any = None, ids: Any = "int32", **engine: Any) -> Loader:
-        """A loader of JAX arrays."""
-        return Loader(self.definition, JaxOutput(sharding, ids), **engine)
+    def to_jax(self, *, sharding: Any = None, ids: Any = "int32", micro_batches: int = 1, **engine: Any) -> Loader:
+        """A loader of JAX arrays. With a sharding over several processes each one reads the rows its devices hold."""
+        output = JaxOutput(sharding, ids, micro_batches)
+        return Loader(shared_by(self.definition, output), output, **engine)
 
     # Looking at it.
 

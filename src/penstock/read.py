@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from penstock._errors import UsageError
 from penstock.pipeline import Pipeline
+from penstock.preparation.run import Prepared
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 OnError = Literal["raise", "skip"]
@@ -118,3 +119,29 @@ def open_dolma(paths: Any, **options: Any) -> Pipeline:
     from penstock.sources import dolma
 
     return Pipeline(dolma.open_dolma(paths, **options))
+
+
+def from_tfds(folder: Any, split: str = "train") -> Pipeline:
+    """A TensorFlow dataset that is on this machine, read by number and without TensorFlow where its files allow."""
+    from penstock.sources.tfds import TFDSource
+
+    return Pipeline(TFDSource.open(folder, split))
+
+
+def prepare(
+    source: Any, tokenizer: Any, out: str | os.PathLike[str], *, field: str = "text", **settings: Any
+) -> Prepared:
+    """Tokenises texts into a token store in the folder `out`. Run it again after an interruption and it goes on.
+
+    `source` is a pipeline of texts or a source of them. `settings` are those of `preparation.run.prepare`: `eos`,
+    `engine`, `shard_tokens`, `on_error`, `budget`, `threads`, `show_progress`, `restart`.
+
+    >>> import tempfile
+    >>> prepare(from_texts(["one", "two"]), "bytes", tempfile.mkdtemp()).documents
+    2
+    """
+    from penstock.preparation import run
+    from penstock.preparation.tokenize import text_source
+
+    texts = text_source(source.definition, field, settings) if isinstance(source, Pipeline) else source
+    return run.prepare(texts, tokenizer, out, **settings)

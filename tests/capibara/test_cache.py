@@ -21,8 +21,8 @@ import pytest
 import penstock as ps
 from penstock._errors import UsageError
 from penstock.capibara.loader import CapibaraDataLoader
-from penstock.prepare import cache, evict
-from penstock.prepare.tokenize import text_source
+from penstock.preparation import cache, evict
+from penstock.preparation.tokenize import text_source
 from penstock.sources.hf import HFDataset
 from penstock.store.verify import verify
 
@@ -33,8 +33,8 @@ WORKER = """
 import sys, time
 import datasets
 import numpy as np
-import penstock.prepare.cache as cache
-from penstock.prepare import run
+import penstock.preparation.cache as cache
+from penstock.preparation import run
 began = []
 real = run._Run.write
 def noted(self, *arguments):

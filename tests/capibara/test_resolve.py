@@ -18,7 +18,7 @@ from penstock._errors import UsageError
 from penstock.capibara.loader import CapibaraDataLoader
 from penstock.capibara.resolve import register_dataset, resolve_dataset
 from penstock.pipeline import Pipeline
-from penstock.prepare.run import prepare
+from penstock.preparation.run import prepare
 from penstock.sources.hf_stream import HFStream
 
 

@@ -138,7 +138,7 @@ def test_goes_on_after_an_interruption_and_says_so(run: Any, tmp_path: Path) -> 
     """Ctrl-C at a moment that is sure to be in the middle: right after the second shard."""
     (tmp_path / "a.txt").write_text(("b" * 9999 + "\n") * 1300)
     argv = ["prepare", tmp_path / "a.txt", "--by", "line", "-t", "bytes", "-o", tmp_path / "s", "--shard-tokens", 1]
-    import penstock.prepare.run as module
+    import penstock.preparation.run as module
 
     real, seen = module.Journal.add, []
 
@@ -181,7 +181,7 @@ def test_the_fast_engine_falls_back_out_loud(run: Any, corpus: Path, tmp_path: P
 
 
 def test_same_bytes_as_the_library(run: Any, corpus: Path, store: Path, tmp_path: Path) -> None:
-    from penstock.prepare.run import prepare
+    from penstock.preparation.run import prepare
     from penstock.sources.jsonl import JsonlFiles
 
     prepare(JsonlFiles(corpus), "bytes", tmp_path / "s")

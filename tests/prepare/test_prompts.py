@@ -12,8 +12,8 @@ import pytest
 
 import penstock as ps
 from penstock import PromptEngine
-from penstock.prepare.journal import Journal
-from penstock.prepare.prompts import prepare_prompts
+from penstock.preparation.journal import Journal
+from penstock.preparation.prompts import prepare_prompts
 
 CHAT = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"

@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import penstock as ps
-from penstock.prepare.run import prepare
+from penstock.preparation.run import prepare
 from penstock.sources.arrays import Texts
 from penstock.sources.jsonl import JsonlFiles
 from penstock.sources.text import TextFiles
@@ -125,7 +125,7 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_bytes(tmp_path: Path, mon
     paths = [write_jsonl(tmp_path / f"{i}.jsonl", [f"{i}-{j} " * 2000 for j in range(600)]) for i in range(2)]
     source = JsonlFiles([str(p) for p in paths])
     prepare(source, "bytes", tmp_path / "clean", shard_tokens=1)
-    from penstock.prepare.journal import Journal
+    from penstock.preparation.journal import Journal
 
     real, calls = Journal.add, []
 
@@ -145,7 +145,7 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_bytes(tmp_path: Path, mon
 
 
 def test_an_engine_that_begins_to_lie_is_caught(tmp_path: Path, bpe: Tokenizer) -> None:
-    from penstock.prepare import encode
+    from penstock.preparation import encode
     from penstock.text.tokenizers import BulkEncoder
 
     encoder = BulkEncoder(bpe)

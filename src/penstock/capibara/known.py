@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import _files, _hash
-from penstock.prepare.cache import cache_folder
+from penstock.preparation.cache import cache_folder
 from penstock.sources.hf import HFDataset
 
 

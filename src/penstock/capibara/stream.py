@@ -21,7 +21,7 @@ from penstock.columns import Columns, Ragged
 from penstock.engine.stats import Stats
 from penstock.engine.work import Output
 from penstock.order.shard import rows_of_rank
-from penstock.prepare.encode import read_ahead
+from penstock.preparation.encode import read_ahead
 from penstock.sources.hf_stream import HFStream
 from penstock.steps.node import Picks
 from penstock.steps.pad import IGNORE

@@ -20,9 +20,9 @@ from penstock.capibara.config import DataLoaderConfig, Form
 from penstock.capibara.known import recall
 from penstock.columns import Columns, Ragged
 from penstock.pipeline import Pipeline
-from penstock.prepare.cache import cached_store
-from penstock.prepare.run import TextSource
-from penstock.prepare.tokenize import text_source
+from penstock.preparation.cache import cached_store
+from penstock.preparation.run import TextSource
+from penstock.preparation.tokenize import text_source
 from penstock.sources.base import Source, TokenSource
 from penstock.sources.hf import HFDataset
 from penstock.sources.lines import Chunk

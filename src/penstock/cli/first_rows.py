@@ -36,6 +36,15 @@ def records(path: str, kind: str, by: str, rows: int) -> list[dict[str, Any]]:
     return _texts(path, by, rows)
 
 
+def named(name: str, split: str | None, rows: int) -> list[dict[str, Any]]:
+    """The same for a dataset found by its name: registered, on this machine, in a cache or on a hub."""
+    from penstock.capibara.resolve import resolve_dataset
+
+    found = resolve_dataset(name, every_field=True, **({"split": split} if split else {}))
+    taken = found.peek(rows) if hasattr(found, "peek") else list(islice(found.records(), rows))
+    return [{"where": f"{name}, row {at}", "record": one} for at, one in enumerate(taken)]
+
+
 def _where(facts: dict[str, Any]) -> str:
     return f"{facts['file']}, row {facts['row']}"
 

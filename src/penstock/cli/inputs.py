@@ -10,11 +10,19 @@ from typing import Any
 from penstock import _files
 from penstock._errors import UsageError
 from penstock.cli import say
-from penstock.prepare.journal import JOB
+from penstock.preparation.journal import JOB
 from penstock.sources import jsonl, parquet, text
 
 TOKEN_KINDS = ("store", "megatron", "nanogpt", "array", "dolma")
 _LISTS = {"text": text.SUFFIXES, "jsonl": jsonl.SUFFIXES, "parquet": parquet.SUFFIXES}
+
+
+def is_name(path: str) -> bool:
+    """Whether it names a dataset rather than files: nothing is there, and it is no pattern, address or file name."""
+    if os.path.exists(path) or any(os.path.exists(path + end) for end in (".idx", ".bin")):
+        return False
+    plain = "://" not in path and not any(c in path for c in "*?[") and not os.path.isabs(path)
+    return plain and not os.path.splitext(path)[1] and path.count("/") <= 1
 
 
 def kind_of(path: str) -> str:

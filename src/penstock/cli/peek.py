@@ -24,7 +24,10 @@ def add(commands: Any) -> None:
             "book.txt --tokenizer bytes --max-length 4 --stride 2 --batch-size 2",
         ],
     )  # fmt: skip
-    parser.add_argument("path", metavar="PATH", help="text, JSONL or Parquet files, token store, or token files")
+    parser.add_argument(
+        "path", metavar="PATH", help="text, JSONL or Parquet files, token store, token files, or a dataset's name"
+    )
+    parser.add_argument("--split", default=None, metavar="NAME", help="split of a named dataset")
     parser.add_argument("--rows", "-n", type=number(1), default=5, metavar="N", help="how many to show (default: 5)")
     add_tokenizer(parser, what="to encode and decode with")
     parser.add_argument("--max-length", type=number(1), metavar="L", help=f"tokens in a window (default: {MAX_LENGTH})")
@@ -40,8 +43,10 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Shows records, documents or windows."""
     from penstock.cli import first_rows
-    from penstock.cli.inputs import TOKEN_KINDS, decoder, kind_of, open_texts, open_tokens
+    from penstock.cli.inputs import TOKEN_KINDS, decoder, is_name, kind_of, open_texts, open_tokens
 
+    if is_name(args.path):
+        return _records(args, "named dataset", first_rows.named(args.path, args.split, args.rows))
     kind = kind_of(args.path)
     windows = any(v is not None for v in (args.max_length, args.stride, args.batch_size))
     if kind in TOKEN_KINDS:

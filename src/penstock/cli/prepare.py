@@ -58,8 +58,8 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prepares, verifies, sums up."""
     from penstock.cli.inputs import open_texts
-    from penstock.prepare.prompts import prepare_prompts
-    from penstock.prepare.run import prepare
+    from penstock.preparation.prompts import prepare_prompts
+    from penstock.preparation.run import prepare
 
     show = False if args.quiet else True if args.progress else None
     if args.quiet:

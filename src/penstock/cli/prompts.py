@@ -49,7 +49,7 @@ def make_engine(args: argparse.Namespace) -> Any:
 def open_records(args: argparse.Namespace) -> Any:
     """The records of the files."""
     from penstock.cli.inputs import kind_of_texts
-    from penstock.prepare.records import records_of
+    from penstock.preparation.records import records_of
 
     kind = kind_of_texts(args.paths) if args.format == "auto" else args.format
     if kind == "jsonl":

@@ -168,12 +168,13 @@ class Ordered:
             self._ready.clear()
             self._ready_bytes = 0
             self._changed.notify_all()
-        if _open is not None:  # at the very end of the interpreter names are gone
-            _open.discard(self)
+        self._items = ()
+        if _open is None or sys.is_finalizing():
+            return  # at the very end of the interpreter names are gone, and threads with them
+        _open.discard(self)
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.is_alive():
                 thread.join(timeout=0.2)
-        self._items = ()
 
     def __del__(self) -> None:
         with self._changed:

@@ -17,6 +17,7 @@ from penstock._optional import need
 from penstock.columns import Columns, Ragged
 from penstock.outputs.aligned import Aligned
 from penstock.outputs.numpy import widened
+from penstock.plan import Definition
 
 QUICK_BYTES = 4 << 20  # larger batches are taken over by JAX without a copy where they can be
 
@@ -171,3 +172,10 @@ def _narrow(name: str, column: Any, buffers: Aligned) -> Any:
             fix="map the column to smaller values",
         )
     return buffers.cast(column, np.dtype(np.int32))
+
+
+def shared_by(definition: Definition, output: JaxOutput) -> Definition:
+    """The definition for this process's share of a sharding over several processes, unless `.shard()` said which."""
+    if not output.spread or definition.world > 1:
+        return definition
+    return definition.share(*share_of(output.sharding))

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from penstock._errors import StoreError, UsageError
 from penstock._hash import content_id
 from penstock.columns import Columns, Ragged
-from penstock.prepare import evict
-from penstock.prepare.run import TextSource, prepare
+from penstock.preparation import evict
+from penstock.preparation.run import TextSource, prepare
 from penstock.sources.tokens import TokenStore
 from penstock.store.manifest import NAME
 from penstock.text.tokenizers import as_tokenizer

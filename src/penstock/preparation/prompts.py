@@ -18,9 +18,9 @@ import orjson
 
 from penstock._errors import LimitError, RecordError, UsageError
 from penstock.columns import Ragged
-from penstock.prepare.encode import in_order
-from penstock.prepare.records import records_of
-from penstock.prepare.run import SHARD_TOKENS, Made, Prepared, TextSource, make_store
+from penstock.preparation.encode import in_order
+from penstock.preparation.records import records_of
+from penstock.preparation.run import SHARD_TOKENS, Made, Prepared, TextSource, make_store
 from penstock.sources import json_fields
 from penstock.sources.lines import Chunk, bare, place
 from penstock.steps.masks import RUNS, encode_runs

@@ -17,7 +17,7 @@ from penstock import _files, _hash
 from penstock._errors import DataError, RecordError, StateError, UsageError
 from penstock._limits import LIMITS, Limits
 from penstock.columns import row, rows_of
-from penstock.prepare.run import TextSource
+from penstock.preparation.run import TextSource
 from penstock.rows import RowSource
 from penstock.sources.base import Source
 from penstock.sources.cutting import Piece

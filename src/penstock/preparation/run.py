@@ -23,8 +23,8 @@ from penstock._hash import content_id
 from penstock._ledger import Entry, Ledger
 from penstock._progress import progress
 from penstock.columns import Columns, Ragged
-from penstock.prepare.encode import encoded
-from penstock.prepare.journal import Done, Journal
+from penstock.preparation.encode import encoded
+from penstock.preparation.journal import Done, Journal
 from penstock.sources.lines import Chunk
 from penstock.store.layout import token_dtype
 from penstock.store.manifest import Manifest, read_manifest, write_manifest

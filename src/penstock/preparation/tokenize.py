@@ -6,9 +6,9 @@ from typing import Any
 
 from penstock._errors import UsageError
 from penstock.plan import Definition, Mix
-from penstock.prepare.cache import cached_store
-from penstock.prepare.rows import Texts
-from penstock.prepare.run import TextSource
+from penstock.preparation.cache import cached_store
+from penstock.preparation.rows import Texts
+from penstock.preparation.run import TextSource
 from penstock.sources.base import TokenSource
 from penstock.sources.tokens import TokenStore
 from penstock.steps.guard import SkipErrors
