@@ -57,6 +57,7 @@ _HOMES = {
     "loaders.prefetch": "PrefetchDataLoader",
     "loaders.preprocess": "convert_to_float16 preprocess_batch vectorized_preprocessing",
     "loaders.simple": "create_simple_data_loader",
+    "multimodal.interleave": "AudioTokens ImageTokens Interleave",
     "multimodal.paired": "MultiModalPairedDataset",
     "multimodal.synthetic": "MultiModalDataset create_synthetic_multi_modal_dataset",
     "outputs.builder": "DataLoaderBuilder",
@@ -66,6 +67,7 @@ _HOMES = {
         "from_arrays from_hf from_texts from_tfds open_dolma open_megatron open_nanogpt open_store open_tokens prepare "
         "read_jsonl read_parquet read_text"
     ),
+    "read_media": "pair read_audio read_images read_tar",
     "text.create_preprocessed": "create_preprocessed_dataset",
     "text.gpt_dataset": "GPTDatasetV1 create_dataloader create_dataset",
     "text.micro_dataset": "TransformerDataset create_dataloaders",

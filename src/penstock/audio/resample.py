@@ -1,4 +1,4 @@
-"""Another sample rate, band-limited, through soxr (high quality), outside the interpreter lock.
+"""Another sample rate, band-limited, through soxr (high quality). soxr holds the interpreter lock while it works.
 
 The number of samples that come out is `resampled_length`, exactly, so lengths can be planned before anything is read.
 """

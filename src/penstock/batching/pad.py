@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from penstock._errors import RecordError, UsageError
 from penstock.columns import Ragged
 
+LONG = 256  # mean values in a row above which rows are copied one by one
 Side = Literal["right", "left"]
 Lengths = NDArray[np.int64]
 
@@ -168,6 +169,12 @@ def _pad_ragged(
     lengths = full if max_length is None else np.minimum(full, max_length)
     n = len(rows)
     starts = rows.offsets[:-1] if truncate == "right" else rows.offsets[1:] - lengths
+    if n and len(rows.values) >= LONG * n:  # copying long rows one by one beats an index for every value
+        rectangle = np.full((n, width), value, dtype or rows.dtype)
+        for line, start, count in zip(rectangle, starts.tolist(), lengths.tolist(), strict=True):
+            at = 0 if side == "right" else width - count
+            line[at : at + count] = rows.values[start : start + count]
+        return rectangle, lengths
     places = np.arange(n, dtype=np.int64) * width
     if side == "left":
         places += width - lengths

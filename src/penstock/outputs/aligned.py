@@ -1,6 +1,6 @@
 """Memory for batches that begins at a multiple of 64 bytes, which is what XLA asks of arrays on the host.
 
-JAX on a CPU takes such an array over, or reads it, without a copy of its own. As in `outputs.buffers`, memory is lent
+JAX on a CPU takes such an array over, or reads it, without a copy of its own. As in `penstock._buffers`, memory is lent
 again once its reference count says that nobody holds it.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.outputs.buffers import Buffers
+from penstock._buffers import Buffers
 
 ALIGN = 64
 KEPT_BYTES = 128 << 20

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock._buffers import Buffers
 from penstock.columns import Columns, Ragged, nbytes
-from penstock.outputs.buffers import Buffers
 
 
 def widened(columns: Columns, ids: frozenset[str], dtype: Any, buffers: Buffers) -> Columns:

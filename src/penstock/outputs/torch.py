@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock._buffers import Buffers
 from penstock._errors import UsageError
 from penstock._optional import need
 from penstock.columns import Columns, Ragged
-from penstock.outputs.buffers import Buffers
 from penstock.outputs.numpy import widened
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _rng
+from penstock._buffers import Buffers
 from penstock._errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.columns import Columns
 from penstock.image.batch import decode_into
@@ -23,7 +24,6 @@ from penstock.image.jpeg import CHANNELS
 from penstock.image.normalise import Stat, normalise, table_for
 from penstock.image.probe import Data, ImageInfo, probe, read_file
 from penstock.image.resize import METHODS
-from penstock.outputs.buffers import Buffers
 from penstock.steps.base import Context
 from penstock.steps.mapping import row_keys
 from penstock.steps.media import FilePath, Media, MediaStep, located, payloads
