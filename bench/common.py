@@ -15,20 +15,34 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def rate(batches: Iterable[Any], seconds: float, warm: int = 3) -> float:
-    """Batches a second of an iterable, over about `seconds`."""
-    run: Iterator[Any] = iter(batches)
-    for _ in islice(run, warm):
+    """Batches a second of an iterable over about `seconds`; one that ends is begun again, as in a next epoch."""
+    for _ in islice(iter(batches), warm):
         pass
     count, began = 0, time.perf_counter()
-    for _ in run:
-        count += 1
-        if count % 8 == 0 and time.perf_counter() - began > seconds:
+    while (took := time.perf_counter() - began) < seconds:
+        before = count
+        run: Iterator[Any] = iter(batches)
+        for _ in run:
+            count += 1
+            if count % 8 == 0 and time.perf_counter() - began > seconds:
+                break
+        close = getattr(run, "close", None)
+        if close is not None:
+            close()
+        if count == before:
             break
     took = time.perf_counter() - began
-    close = getattr(run, "close", None)
-    if close is not None:
-        close()
     return count / took if count else float("nan")
+
+
+class Again:
+    """A generator function as an iterable that can be begun again."""
+
+    def __init__(self, make: Callable[[], Iterator[Any]]) -> None:
+        self.make = make
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.make()
 
 
 def rounds(contenders: dict[str, Callable[[], float]], count: int) -> dict[str, list[float]]:

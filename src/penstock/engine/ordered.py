@@ -25,7 +25,7 @@ from penstock._errors import WorkerDied
 
 STALL_SECONDS = 30.0  # after which a wait is reported
 CHECK_SECONDS = 1.0  # how often a waiting consumer looks whether the threads live
-RANGE_BYTES = 2 << 20  # tiny batches are computed together up to this many bytes, which a core's cache holds...
+RANGE_BYTES = 4 << 20  # tiny batches are computed together up to this many bytes...
 RANGE_SECONDS = 2e-3  # ...and this much time
 
 
