@@ -84,7 +84,8 @@ class StreamLoader:
                 break
             batch, after, tokens = item
             self._step, self._n, self.tokens = self._step + 1, after, self.tokens + tokens
-            self._stats.took(time.perf_counter() - began)
+            now = time.perf_counter()
+            self._stats.took(now - began, now)
             yield batch
         if not self._n:
             raise UsageError("at least one batch in the stream", got="none", fix="a smaller batch, or another split")

@@ -20,7 +20,7 @@ from penstock._errors import UsageError
 from penstock.columns import nbytes
 from penstock.engine.cuts import Cuts
 from penstock.engine.ordered import Ordered
-from penstock.engine.pace import Pace
+from penstock.engine.pace import GLANCE, Pace
 from penstock.engine.stats import Stats
 from penstock.engine.work import Output, Work
 from penstock.plan import Definition, Mix, build
@@ -234,7 +234,8 @@ class Run(Iterator[Any]):
 
     def __next__(self) -> Any:
         pace = self._pace
-        cpu = pace.begin() if pace is not None else 0.0
+        watching = pace is not None and pace.watching
+        cpu = pace.begin() if watching and pace is not None else 0.0
         began = time.perf_counter()
         try:
             batch = next(self._items)
@@ -243,12 +244,16 @@ class Run(Iterator[Any]):
         except BaseException:
             self._items.close()
             raise
+        now = time.perf_counter()
         loader = self._loader
-        self._at += 1
-        loader._step = self._at
-        took = time.perf_counter() - began
-        loader._stats.took(took)
-        if pace is not None and pace.end(took, cpu):
+        self._at = loader._step = self._at + 1
+        loader._stats.took(now - began, now)
+        if pace is None:
+            return batch
+        if not watching:
+            if not self._at % GLANCE:
+                pace.glance(loader._stats.waited)
+        elif pace.end(now - began, cpu):
             self._pace = None
             self._items.close()
             self._items, self._deliver = loader._begin(self._at, _cores())

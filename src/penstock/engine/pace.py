@@ -1,8 +1,8 @@
 """Whether batches cost enough to be worth threads.
 
 Wall time alone cannot tell: on a busy machine a cheap batch looks slow because somebody else had the core, and threads
-would make that worse. So when batches look slow, a few are watched more closely: processor time of this thread, and
-whether it had to wait for storage.
+would make that worse. So the first batches, and later ones when batches have come to look slow, are watched closely:
+processor time of this thread, and whether it had to wait for storage.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ except ImportError:  # not on Windows
 
 WORTH_A_THREAD = 300e-6  # seconds a batch; handing one over costs about a tenth of that
 PLAINLY = 20e-3
-WATCHED, LOOKED_AT = 4, 64  # batches watched closely; batches between two looks
+WATCHED = 4  # batches watched closely
+GLANCE = 64  # batches between two glances when nothing is watched; a power of two
 
 
 class Pace:
-    """Call `begin` before a batch and `end` after it; `end` says True when threads are worth it."""
+    """While `watching`, call `begin` before a batch and `end` after it; `end` says True when threads are worth it.
+    Otherwise call `glance` every `GLANCE` batches."""
 
     def __init__(self) -> None:
-        self._close = True  # the first batches are watched closely
-        self._count = -1  # and the very first one pays for opening files
-        self._wall = self._cpu = 0.0
+        self.watching = True
+        self._count = -1  # the very first batch pays for opening files
+        self._wall = self._cpu = self._waited = 0.0
         self._waits = _waits()
 
     def begin(self) -> float:
-        return time.thread_time() if self._close else 0.0
+        return time.thread_time()
 
     def end(self, wall: float, began: float) -> bool:
-        if self._count < 0:
-            self._count = 0
-            return time.thread_time() - began > PLAINLY
+        spent = time.thread_time() - began
         self._count += 1
+        if self._count == 0:
+            return spent > PLAINLY
         self._wall += wall
-        if not self._close:
-            if self._count >= LOOKED_AT:
-                self._again(close=self._wall > WORTH_A_THREAD * self._count)
-            return False
-        self._cpu += time.thread_time() - began
+        self._cpu += spent
         if self._cpu <= PLAINLY and self._count < WATCHED:
             return False
         waited = self._wall > WORTH_A_THREAD * self._count and _waits() - self._waits >= self._count
-        worth = waited or self._cpu > WORTH_A_THREAD * self._count
-        self._again(close=False)
-        return worth
+        self.watching = False
+        return waited or self._cpu > WORTH_A_THREAD * self._count
 
-    def _again(self, close: bool) -> None:
-        self._close, self._count, self._wall, self._cpu = close, 0, 0.0, 0.0
-        self._waits = _waits() if close else 0
+    def glance(self, waited: float) -> None:
+        """`waited` is the time the trainer has waited for batches in all."""
+        if waited - self._waited > WORTH_A_THREAD * GLANCE and self._waited:
+            self.watching, self._count, self._wall, self._cpu = True, 0, 0.0, 0.0
+            self._waits = _waits()
+        self._waited = waited
 
 
 def _waits() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 STAGES = ("order", "read", "finish", "deliver")
@@ -22,7 +21,7 @@ class Stats:
             self._seconds = dict.fromkeys(STAGES, 0.0)
             self._counts = {"rows": 0, "batches": 0}
             self._taken = 0
-            self._waited = 0.0
+            self.waited = 0.0
             self._began = self._ended = None
 
     _began: float | None
@@ -47,11 +46,10 @@ class Stats:
         with self._lock:
             self._seconds["order"] += seconds
 
-    def took(self, waited: float) -> None:
+    def took(self, waited: float, now: float) -> None:
         """The consumer took a batch after waiting; only the consumer's thread calls this."""
-        now = time.perf_counter()
         self._taken += 1
-        self._waited += waited
+        self.waited += waited
         if self._began is None:
             self._began = now - waited
         self._ended = now
@@ -60,14 +58,14 @@ class Stats:
         """Plain JSON: counts, seconds per stage, the share of time the consumer waited, and a verdict."""
         with self._lock:
             wall = (self._ended or 0.0) - (self._began or 0.0)
-            share = self._waited / wall if wall > 0 else 0.0
+            share = self.waited / wall if wall > 0 else 0.0
             seconds = {stage: round(value, 6) for stage, value in self._seconds.items()}
             return {
                 "batches_taken": self._taken,
                 "batches_computed": self._counts["batches"],
                 "rows_computed": self._counts["rows"],
                 "seconds": round(wall, 6),
-                "waited_seconds": round(self._waited, 6),
+                "waited_seconds": round(self.waited, 6),
                 "waited_share": round(min(1.0, share), 4),
                 "stage_seconds": seconds,
                 "verdict": _verdict(self._taken, share, seconds),
