@@ -97,8 +97,7 @@ def test_killed_after_each_shard_goes_on_from_there(
     last = start(corpus, out)
     _, err = last.communicate(timeout=120)
     assert last.returncode == 0, err
-    if len(done) > 1:  # a busy machine may let the first run end before we look
-        assert "shards are done" in done[1], "the second run says that it goes on"
+    assert "shards are done" in done[1], "the second run says that it goes on"
     assert contents(out) == undisturbed[0]
 
 

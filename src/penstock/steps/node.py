@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import BadRecords, UserCodeError
+from penstock._errors import BadRecords, StageError, UserCodeError
 from penstock.columns import Columns
 from penstock.sources.base import Source
 from penstock.steps.masks import RUNS, with_labels
@@ -143,7 +143,7 @@ class Node(ABC):
 
     def count_labels(self, picks: Picks) -> int:
         """How many labels of these rows count, from the plan alone; asked only of nodes with a seal."""
-        raise NotImplementedError(f"{type(self).__name__} has no plan of labels")
+        raise StageError("a step whose plan knows its labels", got=type(self).__name__)
 
 
 class Leaf(Node):
