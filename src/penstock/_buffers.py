@@ -31,11 +31,15 @@ class Buffers:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """An uninitialised contiguous array; its memory may have served before."""
+        return self.take(shape, dtype).view()
+
+    def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The same for those who give out only views of it: whoever changes its shape changes it for the next one."""
         with self._lock:
             kept = self._kept.get((shape, dtype), ())
             for i in range(len(kept)):
                 if getrefcount(kept[i]) == _FREE:
-                    return kept[i].view()
+                    return kept[i]
             array = np.empty(shape, dtype)
             if array.nbytes < SMALLEST or not _counted:
                 return array
@@ -44,7 +48,6 @@ class Buffers:
             if array.nbytes <= KEPT_BYTES - self._bytes:
                 self._kept.setdefault((shape, dtype), []).append(array)
                 self._bytes += array.nbytes
-                return array.view()
             return array
 
     def _forget(self) -> None:

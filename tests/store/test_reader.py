@@ -94,6 +94,46 @@ def test_windows_equal_the_concatenated_stream(tmp_path: Path, cuts: list[int], 
     assert got.flags.writeable
 
 
+@pytest.mark.parametrize("most", [1, 100])
+@pytest.mark.parametrize("cuts", [[], [50], [10, 11, 11, 90, 150]])
+@pytest.mark.parametrize("verify", ["first-touch", "open", "off"])
+def test_a_reader_gives_what_gather_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: list[int], verify: str, most: int
+) -> None:
+    monkeypatch.setattr(reader, "OpenArrays", lambda n, a, b: OpenArrays(n, a, b, most))
+    docs = some_docs()
+    store = TokenStore(make(tmp_path / "s", docs, cuts, page_bytes=4096), verify=verify)
+    stream = np.array([t for d in docs for t in d], np.uint16)
+    starts = np.random.default_rng(2).permutation((len(stream) - 1) // 64) * 64
+    inside = starts[np.diff(np.searchsorted(store.bounds, [starts, starts + 64], "right"), axis=0)[0] == 0]
+    assert store.sound == (verify != "first-touch")
+    for places in (starts, inside, starts):  # with rows that cross from shard to shard, and without
+        read = store.reader(places, 65)
+        for a, b in ((0, 1), (3, 40), (40, 40), (5, len(places))):
+            expected = stream[places[a:b, None] + np.arange(65)]
+            got = read(a, b)
+            assert got.shape == expected.shape
+            assert (got == expected).all()
+            assert got.flags.c_contiguous
+    assert store.sound, "every page of tokens was met"
+    with pytest.raises(UsageError, match="windows of 65 tokens inside a stream"):
+        store.reader(np.array([0, len(stream) - 64]), 65)
+
+
+def test_a_reader_keeps_verifying_until_all_was_seen(tmp_path: Path) -> None:
+    folder = make(tmp_path / "s", [list(range(9000))], [], page_bytes=4096)
+    shard = next(folder.glob("*.tokens"))
+    data = bytearray(shard.read_bytes())
+    data[4096 + 2 * 6000] ^= 1
+    shard.write_bytes(data)
+    store = TokenStore(folder)
+    read = store.reader(np.arange(0, 8900, 100), 50)
+    assert read(0, 20).shape == (20, 50)
+    with pytest.raises(StoreError, match="page 3 of"):
+        read(50, 70)
+    assert not store.sound
+
+
 def test_every_window_of_a_small_store(tmp_path: Path) -> None:
     docs = [[1, 2, 3], [4, 5], [], [6], [7, 8, 9, 10]]
     store = TokenStore(make(tmp_path / "s", docs, [1, 2, 3, 4]))

@@ -22,6 +22,8 @@ def add_prompt(parser: Any) -> None:
     )  # fmt: skip
     masks = ("prompt", "assistant", "last", "none")
     group.add_argument("--mask", choices=masks, default="prompt", help="what is not learnt (default: prompt)")
+    turns = ("answer", "tail", "whole")
+    group.add_argument("--turn", choices=turns, default="answer", help="what of a chat's answer is (default: answer)")
     group.add_argument("--max-length", type=number(1), metavar="N", help="most tokens of a record")
     cuts = ("error", "right", "left")
     group.add_argument("--truncation", choices=cuts, default="error", help="for longer records (default: error)")
@@ -42,7 +44,7 @@ def make_engine(args: argparse.Namespace) -> Any:
     return PromptEngine(
         tokenizer, args.prompt, mask=args.mask, max_length=args.max_length, truncation=args.truncation,
         eos=args.eos if args.eos_id is None else args.eos_id, system=args.system, chat_template=template,
-        on_error=args.on_error,
+        on_error=args.on_error, turn=args.turn,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,8 +28,13 @@ from penstock.plan import Definition, Mix, build
 if TYPE_CHECKING:
     from penstock.engine.isolate import Isolated
 
+    Items = Ordered | Isolated
+
+Run = Generator[Any, None, None]  # the batches of one `for`
 PREFETCH = 3
 MAX_BYTES = 512 << 20
+APART_BYTES = 4 << 20  # tiny batches are computed together up to this many bytes on threads...
+NEAR_BYTES = 4 << 20  # ...and without: what was read should still be in a cache when it is delivered
 
 
 class Loader:
@@ -79,7 +84,7 @@ class Loader:
     # Iteration.
 
     def __iter__(self) -> Run:
-        return Run(self)
+        return _run(self, *self._begin(self._step, self._threads or 0))
 
     def __len__(self) -> int:
         """Batches in one whole epoch."""
@@ -188,7 +193,7 @@ class Loader:
     def _work(self) -> Work:
         return Work(self._plan, self._cuts, self.output, self._pad, self._stats)
 
-    def _begin(self, step: int, threads: int) -> tuple[Ordered | Isolated, Callable[[Any], Any] | None]:
+    def _begin(self, step: int, threads: int) -> tuple[Items, Callable[[Any], Any] | None]:
         """Starts computing from `step` to the end of its epoch; gives the items and what is still to do to each."""
         work = self._work()
         if self._workers:
@@ -207,69 +212,77 @@ class Loader:
             )
             return isolated, None
         ordered = Ordered(
-            work.batches if threads else work.parts,
+            work.ready if threads else work.parts,
             step,
             self._cuts.epoch_end(step),
             threads=threads,
             ahead=self._prefetch,
             max_bytes=self._max_bytes,
-            size_of=self.output.nbytes if threads else nbytes,
+            size_of=_bytes_of(self.output) if threads else _bytes,
+            range_bytes=APART_BYTES if threads else NEAR_BYTES,
             timeout=self._timeout,
         )
-        return ordered, None if threads else work.deliver
+        return ordered, work.delivery(threads > 0)
 
 
-class Run(Iterator[Any]):
+def _run(loader: Loader, items: Items, deliver: Callable[[Any], Any] | None) -> Run:
     """One `for` over a loader. Dropping it, leaving the loop or Ctrl-C ends its threads.
 
     With `threads=None` batches are computed in the trainer's own thread while that takes less time than handing them
     over would, and on threads as soon as it does not. The batches are the same.
     """
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._at = loader._step
-        self._pace = Pace() if loader._threads is None else None
-        self._items, self._deliver = loader._begin(self._at, loader._threads or 0)
-
-    def __next__(self) -> Any:
-        pace = self._pace
-        watching = pace is not None and pace.watching
-        cpu = pace.begin() if watching and pace is not None else 0.0
-        began = time.perf_counter()
-        try:
-            batch = next(self._items)
-            if self._deliver is not None:
-                batch = self._deliver(batch)
-        except BaseException:
-            self._items.close()
-            raise
-        now = time.perf_counter()
-        loader = self._loader
-        self._at = loader._step = self._at + 1
-        loader._stats.took(now - began, now)
-        if pace is None:
-            return batch
-        if not watching:
-            if not self._at % GLANCE:
-                pace.glance(loader._stats.waited)
-        elif pace.end(now - began, cpu):
-            self._pace = None
-            self._items.close()
-            self._items, self._deliver = loader._begin(self._at, _cores())
-        return batch
-
-    def close(self) -> None:
-        """Ends the threads; the loader keeps its place."""
-        self._items.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_items"):
-            self._items.close()
+    clock, stats, at = time.perf_counter, loader._stats, loader._step
+    pace = Pace() if loader._threads is None else None
+    watching = pace is not None
+    take = iter(items)
+    try:
+        while True:
+            cpu = time.thread_time() if watching else 0.0
+            began = clock()
+            try:
+                batch = next(take)
+            except StopIteration:
+                return
+            if deliver is None:
+                now = clock()
+            elif at & 7:
+                batch = deliver(batch)
+                now = clock()
+            else:  # one in eight is timed, for all of them
+                middle = clock()
+                batch = deliver(batch)
+                now = clock()
+                stats.delivered(8 * (now - middle))
+            at += 1
+            loader._step = at
+            stats.taken += 1
+            stats.waited += now - began
+            stats.ended = now
+            if stats.began is None:
+                stats.began = began
+            if pace is not None and (watching or not at & GLANCE):
+                if watching and pace.end(now - began, cpu):
+                    pace, watching = None, False
+                    items.close()
+                    items, deliver = loader._begin(at, _cores())
+                    take = iter(items)
+                else:
+                    watching = pace.watching if watching else pace.glance(stats.waited)
+            yield batch
+    finally:
+        items.close()
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _bytes_of(output: Output) -> Callable[[Any], int]:
+    return lambda item: item.nbytes if isinstance(item, np.ndarray) else output.nbytes(item)
+
+
+def _bytes(part: Any) -> int:
+    return part.nbytes if isinstance(part, np.ndarray) else nbytes(part)
 
 
 def _step_number(step: int) -> int:

@@ -5,8 +5,12 @@ Contract. If the code does otherwise, the code is wrong.
   order. 2. Failure: when item k fails, all items before k are given first; then the exception is raised; nothing
   follows.
   3. Close, drop or interpreter exit: no new range is begun, threads end after the one in hand, results are freed.
-  4. Bounds: no range is begun while `ahead` items or `max_bytes` bytes wait, except the one that is needed next.
+  4. Bounds: no range is begun while `ahead` items (or a range for each thread and two more) or `max_bytes` bytes wait,
+  except the one that is needed next.
   5. A thread that dies or stalls is reported by name and stack, never waited for without end.
+
+All bookkeeping is the consumer's: it hands out ranges through one queue and takes answers from another, so that nothing
+is locked and a thread costs the trainer no more than two calls into C for each range.
 """
 
 from __future__ import annotations
@@ -18,22 +22,45 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 from penstock._errors import WorkerDied
 
 STALL_SECONDS = 30.0  # after which a wait is reported
 CHECK_SECONDS = 1.0  # how often a waiting consumer looks whether the threads live
-RANGE_BYTES = 4 << 20  # tiny batches are computed together up to this many bytes...
-RANGE_SECONDS = 2e-3  # ...and this much time
+RANGE_SECONDS = 2e-3  # tiny items are computed together up to this much time, and to `range_bytes`
+
+Items = Sequence[Any] | NDArray[Any]
+Compute = Callable[[int, int], Items]
 
 
 class _Result(NamedTuple):
-    stop: int
-    items: Sequence[Any]
-    bytes: int
+    lo: int
+    hi: int
+    items: Items
+    seconds: float
     error: BaseException | None
+
+
+class _Desk:
+    """What the consumer and the threads share. It knows nothing of the consumer, so that a dropped one is collected."""
+
+    def __init__(self, compute: Compute) -> None:
+        self.compute = compute
+        self.todo: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
+        self.done: SimpleQueue[_Result] = SimpleQueue()
+        self.busy: dict[int, tuple[int, int]] = {}  # thread id -> range in hand
+        self.over = False
+
+    def end(self, threads: int) -> None:
+        """No range is begun any more; threads that wait for one go home."""
+        self.over = True
+        for _ in range(threads):
+            self.todo.put(None)
 
 
 _open: weakref.WeakSet[Ordered] = weakref.WeakSet()
@@ -50,7 +77,7 @@ class Ordered:
 
     def __init__(
         self,
-        compute: Callable[[int, int], Sequence[Any]],
+        compute: Compute,
         start: int,
         stop: int | None,
         *,
@@ -58,36 +85,46 @@ class Ordered:
         ahead: int,
         max_bytes: int,
         size_of: Callable[[Any], int],
+        range_bytes: int = 4 << 20,
         timeout: float | None = None,
     ) -> None:
         self._compute, self._size_of = compute, size_of
         self._next, self._stop = start, stop
         self._taken = start  # items handed to the consumer
         self._ahead, self._max_bytes, self._timeout = ahead, max_bytes, timeout
+        self._range_bytes = range_bytes
         self._grain = 1  # items per range; grows while ranges are small and quick
-        self._ready: dict[int, _Result] = {}
-        self._ready_bytes = 0
-        self._item_bytes = 0
-        self._busy: dict[int, tuple[int, int]] = {}  # thread id -> range in hand
+        self._item_bytes: int | None = None  # unknown before the first answer
+        self._ready: dict[int, _Result] = {}  # answers that came before their turn
         self._closed = False
-        self._failed = False
-        self._changed = threading.Condition()  # re-entrant: a dropped run may be collected inside it
-        self._items: Sequence[Any] = ()
+        self._items: Items = ()
         self._place = 0
         self._error: BaseException | None = None
-        self.waited = 0.0
+        self._desk = _Desk(compute)
         self._threads = [
-            threading.Thread(target=_work, args=(weakref.ref(self), self._changed), name=f"penstock-{i}", daemon=True)
+            threading.Thread(target=_work, args=(self._desk,), name=f"penstock-{i}", daemon=True)
             for i in range(threads)
         ]
         _open.add(self)
         for thread in self._threads:
             thread.start()
+        if threads:
+            self._hand_out()
 
     # The consumer's side.
 
-    def __iter__(self) -> Ordered:
-        return self
+    def __iter__(self) -> Iterator[Any]:
+        """The same as `next` again and again, with less work for each item."""
+        while True:
+            items = self._items
+            for place in range(self._place, len(items)):
+                self._place = place + 1
+                self._taken += 1
+                yield items[place]
+            try:
+                self._refill()
+            except StopIteration:
+                return
 
     def __next__(self) -> Any:
         while self._place >= len(self._items):
@@ -105,32 +142,37 @@ class Ordered:
         if self._closed or (self._stop is not None and self._taken >= self._stop):
             self.close()
             raise StopIteration
-        result = self._wait()
+        if self._threads:
+            result = self._wait()
+        else:
+            result = _answer(self._compute, *self._begin())
+            self._tune(result)
         self._items, self._place, self._error = result.items, 0, result.error
+        if result.error is not None:
+            self._desk.over = True
+        elif self._threads:
+            self._hand_out()
 
     def _wait(self) -> _Result:
-        if not self._threads:
-            return self._run(*self._begin())
-        began = time.perf_counter()
-        told = False
-        with self._changed:
-            self._changed.notify_all()
-            while (result := self._ready.pop(self._taken, None)) is None:
-                if self._closed:
-                    raise StopIteration
-                self._changed.wait(CHECK_SECONDS)
+        """The answer whose turn it is; those that come meanwhile are kept."""
+        began, told = time.perf_counter(), False
+        self._hand_out()
+        while (result := self._ready.pop(self._taken, None)) is None:
+            try:
+                come = self._desk.done.get(timeout=CHECK_SECONDS if self._timeout is None else self._timeout / 8)
+            except Empty:
                 waited = time.perf_counter() - began
                 self._look(waited, told)
                 told = told or waited > STALL_SECONDS
-            self._ready_bytes -= result.bytes
-            self._changed.notify_all()
-        self.waited += time.perf_counter() - began
+                continue
+            if self._closed:
+                raise StopIteration
+            self._ready[come.lo] = come
+            self._tune(come)
         return result
 
     def _look(self, waited: float, told: bool) -> None:
         """Called while waiting: are the threads alive, and is the wait still reasonable?"""
-        if self._taken in self._ready:
-            return
         if not any(thread.is_alive() for thread in self._threads):
             self._closed = True
             raise WorkerDied(
@@ -149,25 +191,51 @@ class Ordered:
             )
         if waited > STALL_SECONDS and not told:
             warnings.warn(
-                f"penstock: batch {self._taken} has taken {waited:.0f} s so far\n{self._stacks()}", stacklevel=4
+                f"penstock: batch {self._taken} has taken {waited:.0f} s so far\n{self._stacks()}", stacklevel=5
             )
 
     def _stacks(self) -> str:
         frames = sys._current_frames()
         lines = []
-        for ident, (lo, hi) in self._busy.items():
+        for ident, (lo, hi) in list(self._desk.busy.items()):
             frame = frames.get(ident)
             stack = "".join(traceback.format_stack(frame)[-4:]) if frame else ""
             lines.append(f"batches {lo} to {hi - 1} in hand at\n{stack}")
         return "\n".join(lines) or "no thread has it in hand"
 
+    def _hand_out(self) -> None:
+        """Ranges for the threads, as many as the bounds allow."""
+        most = max(self._ahead, (len(self._threads) + 2) * self._grain)
+        if self._item_bytes is None:
+            most = min(most, len(self._threads))
+        elif self._item_bytes:
+            most = min(most, self._max_bytes // self._item_bytes)
+        while self._next < self._taken + most or self._next == self._taken:
+            if self._stop is not None and self._next >= self._stop:
+                return
+            self._desk.todo.put(self._begin())
+
+    def _begin(self) -> tuple[int, int]:
+        lo = self._next
+        hi = lo + self._grain if self._stop is None else min(lo + self._grain, self._stop)
+        self._next = hi
+        return lo, hi
+
+    def _tune(self, result: _Result) -> None:
+        """How many items the next ranges have, from one answer."""
+        count = len(result.items)
+        if result.error is not None or not count:
+            return
+        self._item_bytes = self._size_of(result.items[0])  # batches of one range are alike
+        by_bytes, by_time = self._range_bytes // max(1, self._item_bytes), int(RANGE_SECONDS * count / result.seconds)
+        wide = max(1, min(by_bytes, by_time, self._grain * 4, 1024))
+        self._grain = 1 << (wide.bit_length() - 1)  # of few sizes, so that their memory can serve again
+
     def close(self) -> None:
         """Ends the threads and frees what they made. May be called any number of times, from any thread."""
-        with self._changed:
-            self._closed = True
-            self._ready.clear()
-            self._ready_bytes = 0
-            self._changed.notify_all()
+        self._closed = True
+        self._desk.end(len(self._threads))
+        self._ready.clear()
         self._items = ()
         if _open is None or sys.is_finalizing():
             return  # at the very end of the interpreter names are gone, and threads with them
@@ -177,83 +245,40 @@ class Ordered:
                 thread.join(timeout=0.2)
 
     def __del__(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        if hasattr(self, "_threads"):
+            self._desk.end(len(self._threads))
 
-    # The threads' side; `_may_begin`, `_begin` and `_publish` are called with the lock held (or without threads).
 
-    def _over(self) -> bool:
-        return self._closed or self._failed or (self._stop is not None and self._next >= self._stop)
+def _answer(compute: Compute, lo: int, hi: int) -> _Result:
+    began = time.perf_counter()
+    items: Items = ()
+    error: BaseException | None = None
+    try:
+        items = compute(lo, hi)
+    except BaseException as met:  # everything, KeyboardInterrupt of a callback included, is the consumer's to see
+        items, error = _one_by_one(compute, lo, hi, met)
+    return _Result(lo, hi, items, max(1e-7, time.perf_counter() - began), error)
 
-    def _may_begin(self) -> bool:
-        if not self._ready and not self._busy:
-            return True
-        waiting = self._next - self._taken
-        held = self._ready_bytes + len(self._busy) * self._item_bytes * self._grain
-        return waiting < max(self._ahead, 2 * self._grain) and held + self._item_bytes * self._grain <= self._max_bytes
 
-    def _begin(self) -> tuple[int, int]:
-        lo = self._next
-        hi = lo + self._grain if self._stop is None else min(lo + self._grain, self._stop)
-        self._next = hi
-        return lo, hi
-
-    def _run(self, lo: int, hi: int) -> _Result:
-        began = time.perf_counter()
-        items: list[Any] = []
-        error: BaseException | None = None
+def _one_by_one(compute: Compute, lo: int, hi: int, met: BaseException) -> tuple[list[Any], BaseException]:
+    """A range failed as a whole: the items before the failing one are still owed."""
+    items: list[Any] = []
+    for k in range(lo, hi if hi - lo > 1 else lo):
         try:
-            items = list(self._compute(lo, hi))
-        except BaseException as met:  # everything, KeyboardInterrupt of a callback included, is the consumer's to see
-            error = met
-            if hi - lo > 1:
-                items, error = self._one_by_one(lo, hi, met)
-        seconds = time.perf_counter() - began
-        size = self._size_of(items[0]) * len(items) if items else 0  # batches of one range are alike
-        if error is None:
-            self._tune(hi - lo, seconds, size)
-        return _Result(hi, items, size, error)
-
-    def _one_by_one(self, lo: int, hi: int, met: BaseException) -> tuple[list[Any], BaseException]:
-        """A range failed as a whole: the items before the failing one are still owed."""
-        items: list[Any] = []
-        for k in range(lo, hi):
-            try:
-                items.extend(self._compute(k, k + 1))
-            except BaseException as error:
-                return items, error
-        return items, met
-
-    def _tune(self, count: int, seconds: float, size: int) -> None:
-        each_bytes, each_seconds = max(1, size // count), max(1e-7, seconds / count)
-        self._item_bytes = each_bytes
-        fits = min(RANGE_BYTES // each_bytes, int(RANGE_SECONDS / each_seconds))
-        self._grain = max(1, min(fits, self._grain * 4, 1024))
+            items.extend(compute(k, k + 1))
+        except BaseException as error:
+            return items, error
+    return items, met
 
 
-def _work(ref: weakref.ref[Ordered], changed: threading.Condition) -> None:
-    """A thread's life. It holds the run only while it works, so that a dropped run can be collected."""
+def _work(desk: _Desk) -> None:
+    """A thread's life."""
     me = threading.get_ident()
-    while True:
-        with changed:
-            while True:
-                run = ref()
-                if run is None or run._over():
-                    return
-                if run._may_begin():
-                    break
-                del run
-                changed.wait(CHECK_SECONDS)
-            lo, hi = run._begin()
-            run._busy[me] = (lo, hi)
-        result = run._run(lo, hi)
-        with changed:
-            run._busy.pop(me, None)
-            if result.error is not None:
-                run._failed = True
-            if not run._closed:
-                run._ready[lo] = result
-                run._ready_bytes += result.bytes
-            changed.notify_all()
-        del run, result
+    while (given := desk.todo.get()) is not None and not desk.over:
+        desk.busy[me] = given
+        result = _answer(desk.compute, *given)
+        desk.busy.pop(me, None)
+        if desk.over:
+            return
+        desk.done.put(result)
+        del result

@@ -19,12 +19,12 @@ except ImportError:  # not on Windows
 WORTH_A_THREAD = 300e-6  # seconds a batch; handing one over costs about a tenth of that
 PLAINLY = 20e-3
 WATCHED = 4  # batches watched closely
-GLANCE = 64  # batches between two glances when nothing is watched; a power of two
+GLANCE = 63  # a glance when none of these bits is set in a batch's number, while nothing is watched
 
 
 class Pace:
-    """While `watching`, call `begin` before a batch and `end` after it; `end` says True when threads are worth it.
-    Otherwise call `glance` every `GLANCE` batches."""
+    """While `watching`, call `end` after each batch; it says True when threads are worth it. Otherwise `glance` now and
+    then, which says whether to watch again."""
 
     def __init__(self) -> None:
         self.watching = True
@@ -32,10 +32,8 @@ class Pace:
         self._wall = self._cpu = self._waited = 0.0
         self._waits = _waits()
 
-    def begin(self) -> float:
-        return time.thread_time()
-
     def end(self, wall: float, began: float) -> bool:
+        """`wall` seconds went by; `began` is the thread's processor time before the batch."""
         spent = time.thread_time() - began
         self._count += 1
         if self._count == 0:
@@ -48,12 +46,13 @@ class Pace:
         self.watching = False
         return waited or self._cpu > WORTH_A_THREAD * self._count
 
-    def glance(self, waited: float) -> None:
+    def glance(self, waited: float) -> bool:
         """`waited` is the time the trainer has waited for batches in all."""
         if waited - self._waited > WORTH_A_THREAD * GLANCE and self._waited:
             self.watching, self._count, self._wall, self._cpu = True, 0, 0.0, 0.0
             self._waits = _waits()
         self._waited = waited
+        return self.watching
 
 
 def _waits() -> int:

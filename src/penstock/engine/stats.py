@@ -20,12 +20,12 @@ class Stats:
         with self._lock:
             self._seconds = dict.fromkeys(STAGES, 0.0)
             self._counts = {"rows": 0, "batches": 0}
-            self._taken = 0
+            self.taken = 0  # these four are the consumer's: only its thread writes them
             self.waited = 0.0
-            self._began = self._ended = None
+            self.began = self.ended = None
 
-    _began: float | None
-    _ended: float | None
+    began: float | None
+    ended: float | None
 
     def add(self, batches: int, rows: int, read: float, finish: float, deliver: float) -> None:
         """A thread computed some batches."""
@@ -47,28 +47,28 @@ class Stats:
             self._seconds["order"] += seconds
 
     def took(self, waited: float, now: float) -> None:
-        """The consumer took a batch after waiting; only the consumer's thread calls this."""
-        self._taken += 1
+        """The consumer took a batch after waiting."""
+        self.taken += 1
         self.waited += waited
-        if self._began is None:
-            self._began = now - waited
-        self._ended = now
+        if self.began is None:
+            self.began = now - waited
+        self.ended = now
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON: counts, seconds per stage, the share of time the consumer waited, and a verdict."""
         with self._lock:
-            wall = (self._ended or 0.0) - (self._began or 0.0)
+            wall = (self.ended or 0.0) - (self.began or 0.0)
             share = self.waited / wall if wall > 0 else 0.0
             seconds = {stage: round(value, 6) for stage, value in self._seconds.items()}
             return {
-                "batches_taken": self._taken,
+                "batches_taken": self.taken,
                 "batches_computed": self._counts["batches"],
                 "rows_computed": self._counts["rows"],
                 "seconds": round(wall, 6),
                 "waited_seconds": round(self.waited, 6),
                 "waited_share": round(min(1.0, share), 4),
                 "stage_seconds": seconds,
-                "verdict": _verdict(self._taken, share, seconds),
+                "verdict": _verdict(self.taken, share, seconds),
             }
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
+from penstock._errors import StageError
 from penstock.columns import Columns, cut, rows_of
 from penstock.engine.cuts import Cuts
 from penstock.engine.stats import Stats
@@ -24,6 +26,7 @@ from penstock.steps.node import Picks
 from penstock.steps.planned import Planned, valid
 
 KEPT_BLOCKS = 4
+Items = Sequence[Any] | NDArray[Any]  # an array is as many items as its first axis has
 
 
 class Output(Protocol):
@@ -42,6 +45,19 @@ class Output(Protocol):
     def nbytes(self, batch: Any) -> int: ...
 
 
+@runtime_checkable
+class Shifting(Output, Protocol):
+    """An output that takes two columns of ids which overlap as one array of shape (2, rows, length)."""
+
+    def cast(self, pairs: NDArray[Any]) -> NDArray[Any]:
+        """Their final type, for one pair or many."""
+        ...
+
+    def couple(self, first: str, second: str, ready: bool) -> Callable[[NDArray[Any]], Any]:
+        """What makes a batch of a pair; with `ready` the pair has been through `cast`."""
+        ...
+
+
 class Block(NamedTuple):
     """The picks of steps [lo, hi), all of one epoch: rows [edges[i], edges[i + 1]) make step lo + i."""
 
@@ -53,6 +69,7 @@ class Block(NamedTuple):
     widths: list[int] = []  # noqa: RUF012 - of planned batches: the length each is padded to
     everyone: Picks | None = None  # the rows of all ranks that are not padding, where their labels must be counted
     all_edges: list[int] = []  # noqa: RUF012
+    spans: Callable[[int, int], NDArray[Any]] | None = None  # reads rows of shifted columns
 
 
 class Work:
@@ -64,8 +81,9 @@ class Work:
         self._seal = plan.root.seal
         self._plain = not plan.finish and not pad and self._seal is None
         self._counts = self._seal is not None and plan.definition.world > 1 and not plan.whole
-        self._quick: Callable[[Columns, frozenset[str]], Any] | None = getattr(output, "quick", None)
-        self._ids, self._turn = plan.root.ids, 7
+        self._names = plan.root.shifted if self._plain else None
+        self._shifting = output if self._names is not None and isinstance(output, Shifting) else None
+        self._recent: Block | None = None
         self._blocks: dict[int, Block] = {}
         self._lock = threading.Lock()
 
@@ -73,20 +91,50 @@ class Work:
         """Batches [lo, hi), all of one epoch, as the output gives them."""
         return [batch for lo, hi, block in self._blocks_of(lo, hi) for batch in self._make(block, lo, hi)]
 
-    def parts(self, lo: int, hi: int) -> list[Columns]:
+    def parts(self, lo: int, hi: int) -> Items:
         """The same batches before the output's work, for whoever calls `deliver` on each when it is wanted."""
+        if self._shifting is not None:
+            return self._pairs(lo, hi)
         return [part for lo, hi, block in self._blocks_of(lo, hi) for part in self._read(block, lo, hi, whole=False)]
 
-    def deliver(self, part: Columns) -> Any:
-        """What the output makes of one batch, now: its memory is still in the processor's cache when it is used."""
-        quick, ids = self._quick, self._ids
-        self._turn += 1
-        if self._turn & 7:
-            return self.output.batch(self.output.block(part, ids)) if quick is None else quick(part, ids)
+    def ready(self, lo: int, hi: int) -> Items:
+        """The same batches with most of the output's work done; `deliver` does the little that is best done last."""
+        if self._shifting is None:
+            return self.batches(lo, hi)
+        pairs, cast = self._pairs(lo, hi), self._shifting.cast
+        return cast(pairs) if isinstance(pairs, np.ndarray) else [cast(pair) for pair in pairs]
+
+    def delivery(self, ready: bool) -> Callable[[Any], Any] | None:
+        """What makes a batch of an item of `ready` or of `parts`; None if there is nothing left to do."""
+        if self._shifting is not None and self._names is not None:
+            return self._shifting.couple(*self._names, ready)
+        return None if ready else self._deliver
+
+    def _deliver(self, part: Columns) -> Any:
+        return self.output.batch(self.output.block(part, self.plan.root.ids))
+
+    def _pairs(self, lo: int, hi: int) -> Items:
+        """Batches of two shifted columns, each a view of shape (2, rows, length) over what was read once."""
+        block = self._recent
+        if block is None or lo < block.lo or hi > block.hi:
+            block = self._recent = self._block(lo)
+            if hi > block.hi:
+                return [pair for lo, hi, block in self._blocks_of(lo, hi) for pair in self._pairs(lo, hi)]
         began = time.perf_counter()
-        made = self.output.batch(self.output.block(part, ids)) if quick is None else quick(part, ids)
-        self.stats.delivered(8 * (time.perf_counter() - began))  # one in eight is timed, for all of them
-        return made
+        first, last = block.edges[lo - block.lo], block.edges[hi - block.lo]
+        if block.spans is None:
+            raise StageError("a block of shifted columns", got="another one")
+        spans = block.spans(first, last)
+        wide, step = spans.strides
+        steps, rows, length = hi - lo, (last - first) // (hi - lo), spans.shape[1] - 1
+        if rows != block.edges[1] or rows * steps != last - first:  # the last batch of an epoch may be short
+            edges = block.edges[lo - block.lo : hi - block.lo + 1]
+            return [
+                np.ndarray((2, b - a, length), spans.dtype, spans, (a - first) * wide, (step, wide, step))
+                for a, b in pairwise(edges)
+            ]
+        self.stats.add(steps, last - first, time.perf_counter() - began, 0.0, 0.0)
+        return np.ndarray((steps, 2, rows, length), spans.dtype, spans, 0, (rows * wide, step, wide, step))
 
     def _blocks_of(self, lo: int, hi: int) -> Iterator[tuple[int, int, Block]]:
         while lo < hi:
@@ -177,6 +225,8 @@ class Work:
         slot = position if size is None else position + cut.epoch * size
         picks = self.plan.root.pick(position, cut.epoch).with_slot(slot)
         block = Block(lo, hi, picks, [0, *np.cumsum(counts).tolist()], real.tolist())
+        if self._shifting is not None:
+            block = block._replace(spans=self.plan.root.spans(picks.record))
         if not self._counts:
             return block
         stop = first.offset + (hi - lo - 1) * full + last.rows

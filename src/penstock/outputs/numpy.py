@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._buffers import Buffers
 from penstock.columns import Columns, Ragged, nbytes
@@ -47,6 +49,26 @@ class NumpyOutput:
 
     def batch(self, columns: Columns) -> Columns:
         return columns
+
+    def cast(self, pairs: NDArray[Any]) -> NDArray[Any]:
+        """Token ids in their final type."""
+        return self.buffers.cast(pairs, self.ids)
+
+    def couple(self, first: str, second: str, ready: bool) -> Callable[[NDArray[Any]], Columns]:
+        """`batch(block(columns))` for two columns of token ids that are overlapping views of one array; with `ready`
+        the pair has been through `cast`."""
+        take, copy, ids = self.buffers.take, np.copyto, self.ids
+
+        def finish(both: NDArray[Any]) -> Columns:
+            a, b = both
+            return {first: a, second: b}
+
+        def deliver(pair: NDArray[Any]) -> Columns:
+            both = take(pair.shape, ids)
+            copy(both, pair, "unsafe")
+            return finish(both)
+
+        return finish if ready else deliver
 
     def nbytes(self, batch: Columns) -> int:
         return nbytes(batch)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._buffers import Buffers
 from penstock._errors import UsageError
@@ -32,20 +34,30 @@ class TorchOutput:
     def batch(self, columns: Columns) -> dict[str, Any]:
         return {name: self._tensor(name, column) for name, column in columns.items()}
 
-    def quick(self, columns: Columns, ids: frozenset[str]) -> dict[str, Any]:
-        """`batch(block(columns))` in one pass: for small batches the calls between cost as much as the copies."""
-        empty, copy, from_numpy, want = self.buffers.empty, np.copyto, self._from_numpy, self.ids
-        if self.pin or self.device is not None:
-            return self.batch(self.block(columns, ids))
-        out = {}
-        for name, column in columns.items():
-            if name in ids and type(column) is np.ndarray and column.dtype != want and column.dtype.kind in "iu":
-                array = empty(column.shape, want)
-                copy(array, column, casting="unsafe")
-                out[name] = from_numpy(array)
-            else:
-                out[name] = self._tensor(name, widened({name: column}, ids, want, self.buffers)[name])
-        return out
+    def cast(self, pairs: NDArray[Any]) -> NDArray[Any]:
+        """Token ids in their final type."""
+        return self.buffers.cast(pairs, self.ids)
+
+    def couple(self, first: str, second: str, ready: bool) -> Callable[[NDArray[Any]], dict[str, Any]]:
+        """`batch(block(columns))` for two columns of token ids that are overlapping views of one array.
+
+        One copy for both and as few calls as can be: for small batches the calls cost as much as the copies. With
+        `ready` the pair has been through `cast`.
+        """
+        take, copy, tensor, ids = self.buffers.take, np.copyto, self._from_numpy, self.ids
+        elsewhere = self.pin or self.device is not None
+
+        def finish(both: NDArray[Any]) -> dict[str, Any]:
+            a, b = both
+            return self.batch({first: a, second: b}) if elsewhere else {first: tensor(a), second: tensor(b)}
+
+        def deliver(pair: NDArray[Any]) -> dict[str, Any]:
+            both = take(pair.shape, ids)
+            copy(both, pair, "unsafe")
+            a, b = both
+            return self.batch({first: a, second: b}) if elsewhere else {first: tensor(a), second: tensor(b)}
+
+        return finish if ready else deliver
 
     def _tensor(self, name: str, column: Any) -> Any:
         if isinstance(column, Ragged):

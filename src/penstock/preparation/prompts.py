@@ -27,7 +27,7 @@ from penstock.steps.masks import RUNS, encode_runs
 from penstock.text.prompts.chat import ChatTemplate
 from penstock.text.prompts.engine import IGNORED, PromptEngine
 
-_DECIDES = ("mask", "max_length", "truncation", "system", "boundary", "specials")
+_DECIDES = ("mask", "max_length", "truncation", "system", "boundary", "specials", "turn")
 
 
 def prepare_prompts(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -64,6 +64,11 @@ class _Stream(ABC):
         """Stream position at which each part begins, and the end."""
         return self._bounds
 
+    @property
+    def sound(self) -> bool:
+        """Nothing here has a checksum."""
+        return True
+
     @abstractmethod
     def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, /) -> Table:
         """A table in which these parts are open."""
@@ -85,6 +90,10 @@ class _Stream(ABC):
 
     def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
         return cut.gather(self, starts, length)
+
+    def reader(self, starts: NDArray[np.int64], length: int) -> Callable[[int, int], NDArray[Any]]:
+        """`reader(starts, length)(a, b)` is `gather(starts[a:b], length)`, for many slices of the same starts."""
+        return cut.reader(self, starts, length)
 
     def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         starts = self._table.starts(indices)

@@ -9,7 +9,7 @@ therefore also returns the picks it really used.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
@@ -125,6 +125,7 @@ class Node(ABC):
     seal: Seal | None = None
     stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle keeps near these
     certain: bool = True  # whether picks alone say what `fetch` will give
+    shifted: tuple[str, str] | None = None  # columns that are `spans` without its last item and without its first
     ahead: int = 1 << 14  # rows to pick in one call: more where a pick is arithmetic, fewer where it costs memory
 
     @abstractmethod
@@ -132,6 +133,10 @@ class Node(ABC):
 
     @abstractmethod
     def fetch(self, picks: Picks) -> Fetched: ...
+
+    def spans(self, records: I64) -> Callable[[int, int], NDArray[Any]]:
+        """What `fetch` gives for records [a:b] as one array, not two shifted columns; asked of `shifted` nodes only."""
+        raise StageError("a step whose columns are one array", got=type(self).__name__)
 
     @abstractmethod
     def explain(self, picks: Picks) -> dict[str, Any]:
@@ -180,12 +185,17 @@ class Above(Node):
         self.child = child
         self.size = child.size
         self.ids, self.seal, self.certain, self.ahead = child.ids, child.seal, child.certain, child.ahead
+        if type(self).fetch is Above.fetch:
+            self.shifted = child.shifted
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return self.child.pick(position, epoch)
 
     def fetch(self, picks: Picks) -> Fetched:
         return self.child.fetch(picks)
+
+    def spans(self, records: I64) -> Callable[[int, int], NDArray[Any]]:
+        return self.child.spans(records)
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         return self.child.explain(picks)

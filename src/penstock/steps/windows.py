@@ -6,10 +6,12 @@ number of windows is arithmetic and a batch is one gather.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._errors import UsageError
 from penstock.order import windows as order
@@ -56,6 +58,7 @@ class Windows(Step):
 
 class _Windowed(Above):
     ids = frozenset({"input_ids", "labels"})
+    shifted: tuple[str, str] | None = ("input_ids", "labels")
 
     def __init__(self, child: Node, source: TokenSource, length: int, stride: int, count: int) -> None:
         super().__init__(child)
@@ -64,6 +67,13 @@ class _Windowed(Above):
 
     def pick(self, position: I64, epoch: Any) -> Picks:
         return Picks(position, epoch)
+
+    def spans(self, records: I64) -> Callable[[int, int], NDArray[Any]]:
+        starts, wide = order.starts(records, self.stride), self.length + 1
+        reader: Callable[[I64, int], Callable[[int, int], NDArray[Any]]] | None = getattr(self.source, "reader", None)
+        if reader is not None:
+            return reader(starts, wide)
+        return lambda a, b: self.source.gather(starts[a:b], wide)
 
     def fetch(self, picks: Picks) -> Fetched:
         rows = self.source.gather(order.starts(picks.record, self.stride), self.length + 1)
@@ -89,6 +99,8 @@ class _Windowed(Above):
 
 class _Masked(_Windowed):
     """Windows over documents with loss masks: the label of a token that is not learnt is -100."""
+
+    shifted = None
 
     def __init__(self, child: Node, source: TokenSource, length: int, stride: int, count: int) -> None:
         super().__init__(child, source, length, stride, count)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -121,23 +122,39 @@ def windows(table: Table, part: Part, starts: NDArray[np.int64], length: int, dt
     rows = len(starts)
     if length == 0 or rows == 0:
         return np.empty((rows, length), dtype)
+    found = everywhere(table, part, starts, length, dtype)
+    if found is not None:
+        view, at = found
+        return view[at].view(dtype).reshape(rows, length)
+    out = np.empty((rows, length), dtype)
+    for i, (p, start) in enumerate(zip(np.asarray(part).tolist(), starts.tolist(), strict=True)):
+        out[i] = table.array(p)[start : start + length]
+    return out
+
+
+def everywhere(
+    table: Table, part: Part, starts: NDArray[np.int64], length: int, dtype: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
+    """An array of which each item is one whole row, and where in it these rows are. Valid while the table is held.
+
+    None where the parts lie so far apart in memory that NumPy could not name all places between them.
+    """
     size = dtype.itemsize
-    row = np.dtype((np.void, length * size))
+    row = _row(length * size)
     if isinstance(part, int):
         array = table.array(part)
-        view: NDArray[Any] = np.ndarray((len(array) - length + 1,), row, buffer=array, strides=(size,))
-        return view[starts].view(dtype).reshape(rows, length)
+        return np.ndarray((len(array) - length + 1,), row, buffer=array, strides=(size,)), starts
     at = table.addresses[part] + starts * size
     base = int(at.min())
     span = int(at.max()) - base + 1
-    if span * row.itemsize >= 1 << 62:  # more than NumPy lets one array seem to hold
-        out = np.empty((rows, length), dtype)
-        for i, (p, start) in enumerate(zip(part.tolist(), starts.tolist(), strict=True)):
-            out[i] = table.array(p)[start : start + length]
-        return out
-    everywhere: NDArray[Any] = np.asarray(_Memory(base, span, row))
-    found: NDArray[Any] = everywhere[at - base].view(dtype)
-    return found.reshape(rows, length)
+    if span * row.itemsize >= 1 << 62:
+        return None
+    return np.asarray(_Memory(base, span, row)), at - base
+
+
+@lru_cache(maxsize=64)
+def _row(size: int) -> np.dtype[Any]:
+    return np.dtype((np.void, size))
 
 
 class _Memory:

@@ -8,7 +8,7 @@ of the stream into the next are joined exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._errors import UsageError
-from penstock.store.arrays import Part, Table, windows
+from penstock.store.arrays import Part, Table, everywhere, windows
 
 _COPY_ABOVE = 24  # mean tokens per document above which one slice copy each beats index arithmetic
 
@@ -29,6 +29,11 @@ class Parts(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is left to verify."""
+        ...
 
     def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, /) -> Table:
         """A table with these parts open, after these ranges (inside them) were found to be sound."""
@@ -61,9 +66,51 @@ def rows(
     return out
 
 
-def gather(parts: Parts, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
-    """Array (len(starts), length) cut out of the stream. Raises when a row is not wholly inside it."""
-    starts = np.asarray(starts, np.int64)
+def reader(parts: Parts, starts: NDArray[np.int64], length: int) -> Callable[[int, int], NDArray[Any]]:
+    """`read(a, b)` is `gather(parts, starts[a:b], length)`; what can be found out for all of them is found out once.
+
+    While there are pages left to verify, and where rows cross from part to part, each call is a whole `gather`.
+    """
+
+    def careful(a: int, b: int) -> NDArray[Any]:
+        return gather(parts, starts[a:b], length)
+
+    if not parts.sound or length < 1 or not len(starts):
+        return careful
+    _check(parts, starts, length)
+    part: Part = 0
+    local, bounds = starts, parts.bounds
+    if len(bounds) > 2:
+        part = np.searchsorted(bounds, starts, "right") - 1
+        local = starts - bounds[part]
+        if bool((starts + length > bounds[part + 1]).any()):
+            return careful
+    table, dtype = parts.ready(part, local, length), parts.dtype
+    found = everywhere(table, part, local, length, dtype)
+    if found is None:
+        return careful
+    view, at = found
+
+    return _Rows(table, view, at, dtype, length)
+
+
+class _Rows:
+    """Reads windows of an open table, which it holds so that its maps stay."""
+
+    __slots__ = ("at", "dtype", "length", "table", "view")
+
+    def __init__(
+        self, table: Table, view: NDArray[Any], at: NDArray[np.int64], dtype: np.dtype[Any], length: int
+    ) -> None:
+        self.table, self.view, self.at, self.dtype, self.length = table, view, at, dtype, length
+
+    def __call__(self, a: int, b: int) -> NDArray[Any]:
+        found: NDArray[Any] = self.view[self.at[a:b]].view(self.dtype)
+        return found.reshape(b - a, self.length)
+
+
+def _check(parts: Parts, starts: NDArray[np.int64], length: int) -> None:
+    """Every row lies inside the stream."""
     bounds = parts.bounds
     last = int(bounds[-1]) - length
     # A negative start, seen as unsigned, is past any end: one pass checks both sides.
@@ -74,6 +121,13 @@ def gather(parts: Parts, starts: NDArray[np.int64], length: int) -> NDArray[Any]
             got=f"start {int(bad[0])}" if len(bad) else f"length {length}",
             fix="use starts in [0, n_tokens - length]",
         )
+
+
+def gather(parts: Parts, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
+    """Array (len(starts), length) cut out of the stream. Raises when a row is not wholly inside it."""
+    starts = np.asarray(starts, np.int64)
+    _check(parts, starts, length)
+    bounds = parts.bounds
     if length == 0 or len(starts) == 0:
         return np.empty((len(starts), length), parts.dtype)
     if len(bounds) == 2:

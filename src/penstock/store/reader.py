@@ -8,6 +8,7 @@ used (`verify="first-touch"`; "open" checks all at once, "off" never). A store c
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -72,7 +73,7 @@ class TokenStore:
             Shard(folder / s.name, s, verify=on, seen=m, on_whole=self._shard_is_whole)
             for s, m in zip(listed, marks, strict=True)
         ]
-        self._whole = not on
+        self._whole = not on  # every page of tokens verified
         self._open = OpenArrays(len(listed), self._open_one, self._drop_one)
         self._closed = False
         if verify == "open":
@@ -192,13 +193,22 @@ class TokenStore:
     def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
         return cut.gather(self, starts, length)
 
+    def reader(self, starts: NDArray[np.int64], length: int) -> Callable[[int, int], NDArray[Any]]:
+        """`reader(starts, length)(a, b)` is `gather(starts[a:b], length)`, for many slices of the same starts."""
+        return cut.reader(self, starts, length)
+
+    @property
+    def sound(self) -> bool:
+        """Whether every page of tokens was verified, or is not to be."""
+        return self._whole and not self._closed
+
     def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> Table:
         """The open shards, after the pages under these ranges of their tokens were verified."""
         if self._closed:
             raise UsageError("an open store", got="one that was closed", where=str(self.path), fix="open it again")
         table = self._open.need(part)
         if self._whole or isinstance(part, int):
-            if not self._whole and not self._shards[part].whole:
+            if not self._whole and not self._shards[part].tokens_whole:
                 self._shards[part].check(self._shards[part].header.sections[0], starts, lengths)
             return table
         longest = (lengths if isinstance(lengths, int) else int(lengths.max(initial=0))) * self._dtype.itemsize
@@ -311,12 +321,13 @@ class TokenStore:
 
     def _open_one(self, number: int) -> NDArray[Any]:
         array = self._shards[number].section("tokens")
-        if not self._shards[number].whole:  # also when the file was exchanged since it was last open
+        if not self._shards[number].tokens_whole:  # also when the file was exchanged since it was last open
             self._whole = False
         return array
 
     def _shard_is_whole(self) -> None:
-        self._whole = all(shard.whole for shard in self._shards)
+        known = zip(self._shards, self.manifest.shards, strict=True)
+        self._whole = all(shard.tokens_whole or not listed.tokens for shard, listed in known)
 
     def _drop_one(self, number: int) -> None:
         self._shards[number].drop()

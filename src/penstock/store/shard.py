@@ -53,7 +53,7 @@ class Shard:
         self._given = seen  # a store keeps all its shards' marks in one array
         self._seen: NDArray[np.bool_] = np.empty(0, bool)
         self.root = ""
-        self.whole = not self._check  # every page verified
+        self.whole = self.tokens_whole = not self._check  # every page verified, every page of tokens
 
     @property
     def header(self) -> Header:
@@ -116,7 +116,7 @@ class Shard:
                 )
                 self._seen = np.zeros(len(hashes), bool) if self._given is None else self._given[: len(hashes)]
                 self._seen[:] = False
-                self.whole = not self._check
+                self.whole = self.tokens_whole = not self._check
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def _match(self, header: Header, root: str, where: str) -> None:
@@ -189,9 +189,12 @@ class Shard:
                     f"{self.path}, page {page} of {len(self._hashes)} ({self._holds(page)})",
                 )
             self._seen[page] = True
-        if not self.whole and bool(self._seen.all()):
-            self.whole = True
-            if self._on_whole is not None:
+        self.whole = self.whole or bool(self._seen.all())
+        if not self.tokens_whole:
+            tokens = self.header.sections[0]
+            first, end = tokens.offset // size, -(-(tokens.offset + tokens.bytes) // size)
+            self.tokens_whole = bool(self._seen[first:end].all())
+            if self.tokens_whole and self._on_whole is not None:
                 self._on_whole()
 
     @property

@@ -28,7 +28,7 @@ from penstock.sources.lines import LineFiles, place
 from penstock.text.prompts.engine import PromptEngine
 
 Record = Mapping[str, Any]
-_ENGINE_FACTS = ("mask", "max_length", "truncation", "system", "boundary", "specials")
+_ENGINE_FACTS = ("mask", "max_length", "truncation", "system", "boundary", "specials", "turn")
 
 
 class Records(Protocol):

@@ -237,13 +237,13 @@ def test_a_long_run_of_one_character_costs_in_proportion(bpe: Any, char: str, ki
     def seconds(n: int) -> float:
         best = 1e9
         for _ in range(2):
-            start = time.perf_counter()
+            start = time.process_time()  # not of the clock on the wall: other processes would count
             out = run([char * n])
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         assert bulk.tokenizer.decode(out[0][:50]) == (char * n)[: len(bulk.tokenizer.decode(out[0][:50]))]
         return best
 
-    assert seconds(400_000) < 12 * seconds(100_000) + 0.05  # quadratic would be 16 times
+    assert seconds(800_000) < 30 * seconds(100_000) + 0.05  # quadratic would be 64 times
 
 
 def test_pickle_keeps_settings_and_checks_again(bpe: Any) -> None:

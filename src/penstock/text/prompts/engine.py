@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from penstock._errors import LimitError, RecordError, UsageError
 from penstock.batching.schema import OutputSchema
 from penstock.text.prompts.chat import ChatTemplate, chat_template_of, messages_of, plain
-from penstock.text.prompts.masks import Boundary, Encoder, assistant_spans, encode_spans
+from penstock.text.prompts.masks import Boundary, Encoder, Turn, assistant_spans, encode_spans
 from penstock.text.prompts.templates import TextTemplate, field_text, make_template
 
 IGNORED = -100
@@ -32,6 +32,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "on_error": ("raise", "skip"),
     "boundary": ("split", "error"),
     "specials": ("refuse", "allow"),
+    "turn": ("answer", "tail", "whole"),
 }
 _KEPT_ERRORS = 20
 
@@ -46,7 +47,9 @@ class PromptEngine:
     `eos`: True appends the tokenizer's end token to a text template's response, an integer appends that id; chat
     templates write their own. `bos`: None puts a beginning token where the tokenizer itself would. `system`: text
     before every prompt, or a system message where a chat has none. `specials="refuse"`: a record whose own text spells
-    a special token is an error, since it would become one. `boundary`: see `Encoder.encode_cut`.
+    a special token is an error, since it would become one. `boundary`: see `Encoder.encode_cut`. `turn`: what of a
+    chat's answer is learnt: `"answer"` its content and end marker, `"tail"` also the blank space the template writes
+    behind the marker (as TRL does), `"whole"` the header before it as well (as torchtune does).
 
     A record nothing can be learnt from, before or after truncation, or that the template cannot render honestly, is a
     `RecordError` that names it. With `on_error="skip"` it gives None, and is counted in `skipped` and kept (the first
@@ -74,6 +77,7 @@ class PromptEngine:
         chat_template: str | None = None,
         boundary: Boundary = "split",
         specials: Literal["refuse", "allow"] = "refuse",
+        turn: Turn = "answer",
     ) -> None:
         given = {
             "mask": mask,
@@ -81,6 +85,7 @@ class PromptEngine:
             "on_error": on_error,
             "boundary": boundary,
             "specials": specials,
+            "turn": turn,
         }
         for name, value in given.items():
             if value not in _CHOICES[name]:
@@ -95,8 +100,15 @@ class PromptEngine:
             self.template = chat_template_of(tokenizer, chat_template)
         else:
             self.template = make_template(template)
+            if turn != "answer":
+                raise UsageError(
+                    "`turn` with a chat template",
+                    got=f"turn={turn!r} with a text template, which has no headers",
+                    fix="leave `turn` out, and write what is learnt into the template's response",
+                )
         self.mask, self.max_length, self.truncation = mask, max_length, truncation
         self.on_error, self.system, self.boundary, self.specials = on_error, system, boundary, specials
+        self.turn = turn
         self.schema = OutputSchema() if schema is None else schema
         self._after = self._end_ids(eos)
         self._before = self._begin_ids(bos)
@@ -176,7 +188,7 @@ class PromptEngine:
         if self.mask == "none":
             ids = self.encoder.encode(template.render(messages, extra=extra))
             return ids, np.ones(len(ids), bool)
-        text, spans = assistant_spans(template.renderer(extra), messages, self.mask == "last")
+        text, spans = assistant_spans(template.renderer(extra), messages, self.mask == "last", self.turn)
         return encode_spans(self.encoder, text, spans, self.boundary)
 
     def _check_specials(self, value: Any, where: str) -> None:

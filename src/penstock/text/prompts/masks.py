@@ -3,7 +3,8 @@
 An assistant turn k is what `render(messages[:k + 1])` has beyond `render(messages[:k])` with the generation prompt.
 That is true only if each is a prefix of the whole conversation as rendered; this is checked, turn by turn, and a
 template that breaks it is an error. What is learnt is the turn's content and its end marker: the header is part of the
-generation prompt, and blank space behind an end marker is not learnt, since nobody generates it.
+generation prompt, and blank space behind an end marker is not learnt, since nobody generates it. Other trainers learn
+that space too, or the header as well: see `Turn`.
 
 Spans of characters become spans of tokens only where a boundary falls between two tokens, which is proved in one of
 four ways: by the tokenizer's offsets, by encoding the pieces apart, by encoding prefixes, or by decoding. Costs one
@@ -27,10 +28,14 @@ from penstock.text.tokenizers import as_tokenizer
 
 Span = tuple[int, int]
 Boundary = Literal["split", "error"]
+# What of an assistant turn is learnt: content and end marker; with the blank space behind it; with the header as well.
+Turn = Literal["answer", "tail", "whole"]
 Render = Callable[[Sequence[Message], bool], str]
 
 
-def assistant_spans(render: Render, messages: Sequence[Message], last_only: bool = False) -> tuple[str, list[Span]]:
+def assistant_spans(
+    render: Render, messages: Sequence[Message], last_only: bool = False, turn: Turn = "answer"
+) -> tuple[str, list[Span]]:
     """The rendered conversation, and the characters of each assistant turn (or the last one) that are learnt.
 
     >>> def render(messages, prompt):
@@ -39,49 +44,53 @@ def assistant_spans(render: Render, messages: Sequence[Message], last_only: bool
     >>> text, spans = assistant_spans(render, messages)
     >>> [text[a:b] for a, b in spans]
     ['bc</>']
+    >>> [text[a:b] for turn in ("tail", "whole") for a, b in assistant_spans(render, messages, turn=turn)[1]]
+    ['bc</>\\n', '<assistant>bc</>\\n']
     """
     whole = render(messages, False)
-    turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    if not turns:
+    places = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    if not places:
         raise RecordError(
             "at least one assistant message to learn from",
             got=f"roles {', '.join(str(m['role']) for m in messages)[:200]}",
             fix="drop the record, or name the answering role 'assistant'",
         )
-    return whole, [_span(render, messages, turn, whole) for turn in (turns[-1:] if last_only else turns)]
+    return whole, [_span(render, messages, at, whole, turn) for at in (places[-1:] if last_only else places)]
 
 
-def _span(render: Render, messages: Sequence[Message], turn: int, whole: str) -> Span:
-    head = render(messages[:turn], True)
-    upto = whole if turn == len(messages) - 1 else render(messages[: turn + 1], False)
+def _span(render: Render, messages: Sequence[Message], at: int, whole: str, turn: Turn) -> Span:
+    head = render(messages[:at], turn != "whole")  # the generation prompt is the header
+    upto = whole if at == len(messages) - 1 else render(messages[: at + 1], False)
     for name, part in (("the conversation before it", head), ("the conversation up to it", upto)):
         if not whole.startswith(part):
             raise RecordError(
                 "a chat template that renders the beginning of a conversation as the beginning of the whole",
-                got=f"at message {turn}, {name} renders differently: {_difference(part, whole)}",
-                where=f"message {turn}",
+                got=f"at message {at}, {name} renders differently: {_difference(part, whole)}",
+                where=f"message {at}",
                 fix="use mask='last', or a template for training that keeps earlier turns as they were",
             )
     if len(head) > len(upto):
         raise RecordError(
             "an assistant turn behind the generation prompt",
-            got=f"message {turn} renders as nothing",
-            where=f"message {turn}",
+            got=f"message {at} renders as nothing",
+            where=f"message {at}",
             fix="drop empty assistant messages, or use a template that shows them",
         )
     start, stop = len(head), len(upto)
-    content = messages[turn].get("content")
+    if turn == "whole":
+        return start, stop
+    content = messages[at].get("content")
     text = content.strip() if isinstance(content, str) else ""
     found = whole.find(text, start, stop) if text else start
-    if found > start and whole[start:found].strip() and head == render(messages[:turn], False):
+    if found > start and whole[start:found].strip() and head == render(messages[:at], False):
         raise RecordError(
             "a chat template with a generation prompt, so that the header of a turn can be told from its content",
             got=f"no generation prompt, and {whole[start:found][:60]!r} before the content",
-            where=f"message {turn}",
+            where=f"message {at}",
             fix="let the template write the assistant's header when add_generation_prompt is true",
         )
     body = whole[start:stop].rstrip()
-    if not (text and body.endswith(text)):  # there is an end marker: what follows it is not learnt
+    if turn == "answer" and not (text and body.endswith(text)):  # there is an end marker: what follows it is not learnt
         stop = start + len(body)
     return start, stop
 
