@@ -34,7 +34,7 @@ Run = Generator[Any, None, None]  # the batches of one `for`
 PREFETCH = 3
 MAX_BYTES = 512 << 20
 APART_BYTES = 4 << 20  # tiny batches are computed together up to this many bytes on threads...
-NEAR_BYTES = 4 << 20  # ...and without: what was read should still be in a cache when it is delivered
+NEAR_BYTES = 8 << 20  # ...and without: what was read should still be in a cache when it is delivered
 
 
 class Loader:

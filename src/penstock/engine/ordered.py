@@ -116,11 +116,10 @@ class Ordered:
     def __iter__(self) -> Iterator[Any]:
         """The same as `next` again and again, with less work for each item."""
         while True:
-            items = self._items
-            for place in range(self._place, len(items)):
-                self._place = place + 1
+            items, self._items = self._items[self._place :], ()
+            for item in items:
                 self._taken += 1
-                yield items[place]
+                yield item
             try:
                 self._refill()
             except StopIteration:

@@ -60,8 +60,7 @@ class NumpyOutput:
         take, copy, ids = self.buffers.take, np.copyto, self.ids
 
         def finish(both: NDArray[Any]) -> Columns:
-            a, b = both
-            return {first: a, second: b}
+            return {first: both[0], second: both[1]}
 
         def deliver(pair: NDArray[Any]) -> Columns:
             both = take(pair.shape, ids)

@@ -48,16 +48,18 @@ class TorchOutput:
         elsewhere = self.pin or self.device is not None
 
         def finish(both: NDArray[Any]) -> dict[str, Any]:
-            a, b = both
-            return self.batch({first: a, second: b}) if elsewhere else {first: tensor(a), second: tensor(b)}
+            if elsewhere:
+                return self.batch({first: both[0], second: both[1]})
+            return {first: tensor(both[0]), second: tensor(both[1])}
 
         def deliver(pair: NDArray[Any]) -> dict[str, Any]:
             both = take(pair.shape, ids)
             copy(both, pair, "unsafe")
-            a, b = both
-            return self.batch({first: a, second: b}) if elsewhere else {first: tensor(a), second: tensor(b)}
+            return {first: tensor(both[0]), second: tensor(both[1])}
 
-        return finish if ready else deliver
+        if ready:
+            return finish
+        return (lambda pair: finish(self.cast(pair))) if elsewhere else deliver
 
     def _tensor(self, name: str, column: Any) -> Any:
         if isinstance(column, Ragged):
