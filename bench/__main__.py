@@ -19,12 +19,7 @@ def main() -> int:
     missed = []
     for name in wanted:
         print(f"\n== {name}: {(importlib.import_module(f'bench.{name}').__doc__ or '').splitlines()[0]}", flush=True)
-        module = importlib.import_module(f"bench.{name}")
-        if hasattr(module, "run"):
-            facts = module.run() or {}
-        else:
-            sys.argv = [name]  # these read their own options
-            facts = module.main() or {}
+        facts = importlib.import_module(f"bench.{name}").run() or {}
         missed += [f"{name}: {t[0]}" for t in facts.get("targets", []) if t[3] != "met"]
     print("\nall targets met" if not missed else "\nmissed: " + "; ".join(missed))
     return 0

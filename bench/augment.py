@@ -4,12 +4,11 @@ The loop calls plain `jax.numpy` operations per sample, with `if` on drawn value
 turn, brightness, contrast, noise. `augment_batch_jit` does the same five in one program; `Augment.jax` does them with
 parameters from record keys, `Augment.torch` and `Augment` (NumPy) are shown beside it. Prints medians and ratios.
 
-    python bench/augment.py
+    python -m bench augment
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from bench.common import judge, save, table
 from penstock.augment import Augment, Brightness, Contrast, Flip, Noise, Rot90
 from penstock.augment.guide import augment_batch_jit
 
@@ -53,32 +53,33 @@ def median(call: Callable[[int], Any], turns: int) -> float:
     return float(np.median(taken))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loops", type=int, default=5, help="turns of the loop over samples")
-    parser.add_argument("--turns", type=int, default=200, help="turns of each other way")
-    asked = parser.parse_args()
+def run(loops: int = 5, turns: int = 200) -> dict[str, Any]:
     torch.set_num_threads(1)
     host = np.random.default_rng(0).random((ROWS, *SHAPE), np.float32)
     images = jax.device_put(host)
     augment = Augment(Flip(), Rot90(), Brightness(), Contrast(), Noise())
-    keys = [jax.random.key(i) for i in range(asked.turns + 1)]
-    rows = [augment.keys(np.arange(ROWS), epoch) for epoch in range(asked.turns + 1)]
+    keys = [jax.random.key(i) for i in range(turns + 1)]
+    rows = [augment.keys(np.arange(ROWS), epoch) for epoch in range(turns + 1)]
     ways: dict[str, tuple[Callable[[int], Any], int]] = {
-        "loop over samples": (lambda i: loop(images, keys[i]).block_until_ready(), asked.loops),
-        "augment_batch_jit": (lambda i: augment_batch_jit(images, keys[i]).block_until_ready(), asked.turns),
-        "Augment.jax": (lambda i: augment.jax({"image": images}, rows[i])["image"].block_until_ready(), asked.turns),
-        "Augment.torch": (lambda i: augment.torch({"image": host}, rows[i]), asked.turns),
-        "Augment (NumPy)": (lambda i: augment({"image": host}, rows[i]), asked.turns),
+        "loop over samples": (lambda i: loop(images, keys[i]).block_until_ready(), loops),
+        "augment_batch_jit": (lambda i: augment_batch_jit(images, keys[i]).block_until_ready(), turns),
+        "Augment.jax": (lambda i: augment.jax({"image": images}, rows[i])["image"].block_until_ready(), turns),
+        "Augment.torch": (lambda i: augment.torch({"image": host}, rows[i]), turns),
+        "Augment (NumPy)": (lambda i: augment({"image": host}, rows[i]), turns),
     }
-    print(f"{ROWS} images of {'x'.join(map(str, SHAPE))} float32, {jax.default_backend()}")
-    found = {name: median(call, turns) for name, (call, turns) in ways.items()}
-    for name, seconds in found.items():
-        ratio = found["loop over samples"] / seconds
-        print(f"  {name:18s} {seconds * 1e3:9.2f} ms {ratio:8.1f}x the loop")
-    reached = found["loop over samples"] / found["augment_batch_jit"]
-    print(f"jitted batch: {reached:.1f}x, at least {WANTED:.0f}x wanted: {'yes' if reached >= WANTED else 'NO'}")
+    found = {name: median(call, count) for name, (call, count) in ways.items()}
+    slow = found["loop over samples"]
+    table(
+        f"{ROWS} images of {'x'.join(map(str, SHAPE))} float32, {jax.default_backend()}",
+        [(name, f"{seconds * 1e3:.2f}", f"{slow / seconds:.1f}") for name, seconds in found.items()],
+        ("way", "ms a batch", "times the loop"),
+    )
+    targets = [judge("jitted batch: times the loop over samples", slow / found["augment_batch_jit"], WANTED)]
+    table("Targets", targets, ("what", "measured", "target", ""))
+    facts = {"seconds": found, "targets": targets}
+    save("augment", facts)
+    return facts
 
 
 if __name__ == "__main__":
-    main()
+    run()

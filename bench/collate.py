@@ -3,12 +3,11 @@
 Same rows for all, torch tensors out of all, checked to be equal before anything is timed. Prints the median of each
 and the ratios, for rows that are lists of integers and rows that are NumPy arrays.
 
-    python bench/collate.py
+    python -m bench collate
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 import warnings
@@ -22,6 +21,7 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 
+from bench.common import judge, save, table
 from penstock.batching.collate import create_collate_fn
 
 warnings.filterwarnings("ignore", message="Creating a tensor from a list of numpy.ndarrays")
@@ -75,32 +75,35 @@ def medians(
     return {name: float(np.median(values)) for name, values in taken.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=40, help="turns over the batches")
-    parser.add_argument("--batches", type=int, default=16)
-    asked = parser.parse_args()
+def run(repeats: int = 40, count: int = 16) -> dict[str, Any]:
     torch.set_num_threads(1)
     functions = {
         "penstock": create_collate_fn(pad_token_id=0),
         "torch.full": slice_assignment,
         "transformers": hf_collator(),
     }
-    repeats = {"penstock": asked.repeats, "torch.full": asked.repeats, "transformers": max(2, asked.repeats // 10)}
+    turns = {"penstock": repeats, "torch.full": repeats, "transformers": max(2, repeats // 5)}
+    facts: dict[str, Any] = {"targets": []}
     for kind in ("lists", "arrays"):
-        batches = [make_rows(seed, kind == "lists") for seed in range(asked.batches)]
+        batches = [make_rows(seed, kind == "lists") for seed in range(count)]
         for rows in batches:
             made = {name: function(rows) for name, function in functions.items()}
             for name, batch in made.items():
                 if not all(torch.equal(batch[column], made["penstock"][column]) for column, _ in PADS):
                     raise SystemExit(f"{name} gives other tensors than penstock")
         lengths = [len(row["input_ids"]) for rows in batches for row in rows]
-        print(
-            f"rows as {kind}: {len(batches)} batches of {ROWS}, mean length {np.mean(lengths):.0f}, max {max(lengths)}"
+        found = facts[kind] = medians(functions, batches, turns)
+        table(
+            f"rows as {kind}: {count} batches of {ROWS}, mean length {np.mean(lengths):.0f}, max {max(lengths)}",
+            [(name, f"{s * 1e6:.0f}", f"{s / found['penstock']:.1f}") for name, s in found.items()],
+            ("collate", "us a batch", "times penstock"),
         )
-        for name, seconds in (found := medians(functions, batches, repeats)).items():
-            print(f"  {name:13s} {seconds * 1e6:9.0f} us   {seconds / found['penstock']:7.1f}x")
+        for name, least in (("torch.full", 4), ("transformers", 50)):
+            facts["targets"].append(judge(f"rows as {kind}: times {name}", found[name] / found["penstock"], least))
+    table("Targets", facts["targets"], ("what", "measured", "target", ""))
+    save("collate", facts)
+    return facts
 
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -6,6 +6,7 @@ does not know); JAX copies to its default device.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,18 @@ from penstock._errors import UsageError
 from penstock._optional import need
 
 
+@cache
+def _torch() -> Any:
+    return need("torch", extra="torch", purpose="for return_tensors='pt'")
+
+
 def to_torch_tensor(array: NDArray[Any]) -> Any:
     """A torch tensor over the same memory where torch can share it.
 
     >>> to_torch_tensor(np.arange(3))
     tensor([0, 1, 2])
     """
-    torch = need("torch", extra="torch", purpose="for return_tensors='pt'")
+    torch = _torch()
     if array.dtype.kind not in "biufc":
         raise UsageError(
             "an array of numbers to make a tensor of",
