@@ -8,7 +8,7 @@ Selecting and concatenating are one NumPy call per column, never one per row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +101,25 @@ def strings(values: Sequence[Any]) -> NDArray[Any]:
     for i, value in enumerate(values):
         out[i] = value
     return out
+
+
+class Recipe(Protocol):
+    """How columns follow from smaller ones. Hashable; equal recipes do the same."""
+
+    def expand(self, xp: Any, columns: Any) -> dict[str, Any]:
+        """The columns, of the arrays of `xp`: `numpy`, or `jax.numpy` inside a program that is compiled."""
+        ...
+
+
+class Compact(dict[str, "Column"]):
+    """Columns as little as they can be, from which a recipe makes those that were asked for.
+
+    An output that can run the recipe where the batch is wanted ships a sixth of the bytes.
+    """
+
+    def __init__(self, columns: Columns, recipe: Recipe) -> None:
+        super().__init__(columns)
+        self.recipe = recipe
 
 
 def rows_of(columns: Columns) -> int:

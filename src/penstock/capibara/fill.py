@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.columns import Columns, Ragged
+from penstock.columns import Columns, Compact, Ragged
 from penstock.outputs.aligned import Aligned
 from penstock.steps.base import Context, Step
 from penstock.steps.node import Node, Picks
@@ -42,6 +42,23 @@ class Fill(Step):
     def build(self, child: Node, context: Context) -> Node:
         return child
 
+    def compact(self, columns: Columns) -> Compact | None:
+        """Tokens and lengths alone, where all else follows from them."""
+        tokens = columns["input_ids"]
+        if not isinstance(tokens, Ragged) or len(columns) > 1 or tokens.values.dtype.kind not in "iu":
+            return None
+        small = tokens.values.dtype if tokens.values.dtype.itemsize <= 4 else _INT32
+        rows = np.empty((len(tokens), self.length), small)  # what lies behind a row's end is never looked at
+        values, starts = tokens.values, tokens.offsets.tolist()
+        counts = np.minimum(tokens.lengths, self.length)
+        for row, (start, count) in enumerate(zip(starts, counts.tolist(), strict=False)):
+            rows[row, :count] = values[start : start + count]
+        return Compact({"tokens": rows, "counts": counts.astype(np.int32)}, self.recipe)
+
+    @property
+    def recipe(self) -> Filled:
+        return Filled(self.length, self.pad_id)
+
     def apply(self, columns: Columns, picks: Picks, base: int) -> Columns:
         tokens, given = columns["input_ids"], columns.get("labels")
         if not isinstance(tokens, Ragged):
@@ -65,6 +82,25 @@ class Fill(Step):
                 target[:last] = line[1:count]
                 target[last:] = IGNORE
         return {**columns, "input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The recipe for rows of one length with mask and next-token labels, from tokens and how many each row has."""
+
+    length: int
+    pad_id: int
+
+    def expand(self, xp: Any, columns: Any) -> dict[str, Any]:
+        tokens, counts = columns["tokens"], columns["counts"][:, None]
+        following = xp.pad(tokens[:, 1:], ((0, 0), (0, 1)))  # before they are widened: half the time of a roll after it
+        place = xp.arange(self.length, dtype=xp.int32)[None, :]
+        mask = place < counts
+        return {
+            "input_ids": xp.where(mask, tokens.astype(xp.int32), xp.int32(self.pad_id)),
+            "attention_mask": mask.astype(xp.int32),
+            "labels": xp.where(place < counts - 1, following.astype(xp.int32), xp.int32(IGNORE)),
+        }
 
 
 @lru_cache(maxsize=8)

@@ -149,7 +149,7 @@ def main(ends: tuple[Any, ...], shape: tuple[Any, ...], share: tuple[Any, ...], 
 def _settle(ends: Ends, parent: int) -> socket.socket:
     """Signals: Ctrl-C is the parent's business; a crash, or SIGUSR1, leaves the stacks in the notes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable(ends.notes)
+    faulthandler.enable(ends.notes, all_threads=False)  # the others run on: to walk their frames may crash again
     faulthandler.register(signal.SIGUSR1, ends.notes)
     if sys.platform == "linux":
         # Nobody writes to this pipe. When the parent is gone the kernel sends SIGIO, which ends this process even if

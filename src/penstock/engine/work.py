@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._errors import StageError
-from penstock.columns import Columns, cut, rows_of
+from penstock.columns import Columns, Compact, Recipe, cut, rows_of
 from penstock.engine.cuts import Cuts
 from penstock.engine.stats import Stats
 from penstock.order.shard import rows_of_rank
 from penstock.plan import Plan
 from penstock.steps.masks import IGNORE
-from penstock.steps.node import Picks
+from penstock.steps.node import Picks, Shifted
 from penstock.steps.planned import Planned, valid
 
 KEPT_BLOCKS = 4
@@ -43,6 +43,22 @@ class Output(Protocol):
         ...
 
     def nbytes(self, batch: Any) -> int: ...
+
+
+@runtime_checkable
+class Filling(Protocol):
+    """A last step that makes all columns from the first `length` tokens of each record."""
+
+    length: int
+
+    @property
+    def recipe(self) -> Recipe:
+        """The columns from `tokens`, of that length, and `counts`, how many of them a row has."""
+        ...
+
+    def compact(self, columns: Columns) -> Compact | None:
+        """What the recipe takes, from records as they were read; None if they bring more than tokens."""
+        ...
 
 
 @runtime_checkable
@@ -69,7 +85,8 @@ class Block(NamedTuple):
     widths: list[int] = []  # noqa: RUF012 - of planned batches: the length each is padded to
     everyone: Picks | None = None  # the rows of all ranks that are not padding, where their labels must be counted
     all_edges: list[int] = []  # noqa: RUF012
-    spans: Callable[[int, int], NDArray[Any]] | None = None  # reads rows of shifted columns
+    spans: Callable[[int, int], NDArray[Any]] | None = None  # reads rows of shifted columns, or the heads of documents
+    counts: NDArray[np.int32] | None = None  # tokens of each document's head
 
 
 class Work:
@@ -83,6 +100,10 @@ class Work:
         self._counts = self._seal is not None and plan.definition.world > 1 and not plan.whole
         self._names = plan.root.shifted if self._plain else None
         self._shifting = output if self._names is not None and isinstance(output, Shifting) else None
+        self._expands = bool(getattr(output, "expands", False)) and not (pad or plan.whole or self._seal)
+        last = plan.finish[-1][0] if plan.finish and self._expands else None
+        self._last = last if isinstance(last, Filling) else None
+        self._recipe = Shifted(*self._names) if self._names is not None and self._expands else None
         self._recent: Block | None = None
         self._blocks: dict[int, Block] = {}
         self._lock = threading.Lock()
@@ -155,16 +176,27 @@ class Work:
         t0 = clock()
         edges = block.edges[lo - block.lo : hi - block.lo + 1]
         first, last = edges[0], edges[-1]
-        columns, used = self.plan.root.fetch(block.picks.rows(slice(first, last)))
+        small = self._small(block, first, last)
+        columns, used = (small, block.picks) if small else self.plan.root.fetch(block.picks.rows(slice(first, last)))
         t1 = clock()
         if first:
             edges = [e - first for e in edges]
-        if self._plain:
+        if small is not None:
+            parts: list[Columns] = [Compact(part, small.recipe) for part in _split(columns, edges)]
+        elif self._plain:
             parts = _split(self.output.block(columns, self.plan.root.ids) if whole else columns, edges)
         else:
             parts = self._finish(columns, used, edges, block, lo - block.lo, whole)
         self.stats.add(hi - lo, last - first, t1 - t0, clock() - t1, 0.0)
         return parts
+
+    def _small(self, block: Block, first: int, last: int) -> Compact | None:
+        """Rows of a block as little as they can be read, where the output can make the rest."""
+        if block.spans is None:
+            return None
+        if block.counts is not None and self._last is not None:
+            return Compact({"tokens": block.spans(first, last), "counts": block.counts[first:last]}, self._last.recipe)
+        return None if self._recipe is None else Compact({"rows": block.spans(first, last)}, self._recipe)
 
     def order(self, step: int) -> Picks:
         """The picks of this rank's batch `step`, as planned."""
@@ -225,8 +257,12 @@ class Work:
         slot = position if size is None else position + cut.epoch * size
         picks = self.plan.root.pick(position, cut.epoch).with_slot(slot)
         block = Block(lo, hi, picks, [0, *np.cumsum(counts).tolist()], real.tolist())
-        if self._shifting is not None:
+        if self._shifting is not None or self._recipe is not None:
             block = block._replace(spans=self.plan.root.spans(picks.record))
+        elif self._last is not None and len(self.plan.finish) == 1:
+            heads = self.plan.root.heads(picks.record, self._last.length)
+            if heads is not None:
+                block = block._replace(spans=heads.read, counts=heads.counts)
         if not self._counts:
             return block
         stop = first.offset + (hi - lo - 1) * full + last.rows
@@ -252,7 +288,8 @@ class Work:
             part = raw if self._planned is None else self._planned.padded(raw, block.widths[i])
             labels = self._labels(part, mine, block, i) if self._seal is not None else 0
             for step, base in plan.finish:
-                part = step.apply(part, mine, base)
+                small = step.compact(part) if step is self._last else None
+                part = step.apply(part, mine, base) if small is None else small
             if self.pad:
                 part = _mark_padding(part, block.real[i])
             if plan.whole:

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock._errors import UsageError
 from penstock._optional import need
-from penstock.columns import Columns, Ragged
+from penstock.columns import Columns, Compact, Ragged
 from penstock.outputs.aligned import Aligned
 from penstock.outputs.numpy import widened
 from penstock.plan import Definition
@@ -40,15 +40,29 @@ class JaxOutput:
         self.spread = sharding is not None and self.jax.process_count() > 1
         self._world = share_of(sharding)[1] if self.spread else 1
         self._by_rank: dict[int, Any] = {}
+        self._programs: dict[Any, Any] = {}
+        self._guarded = False
         self._quick: Any = None  # found when it is first needed: asking for the backend starts it
 
+    @property
+    def expands(self) -> bool:
+        """Whether batches may come as `Compact`; their recipe is then run on the device.
+
+        Not over several devices: there the arrays are placed one by one, whatever the mesh says of its axes.
+        """
+        return self.sharding is None and self.micro_batches == 1 and self.ids == np.int32
+
     def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
+        if isinstance(columns, Compact):
+            return columns
         buffers = self.buffers
         wide = widened(columns, ids, self.ids, buffers)
         return {name: _narrow(name, column, buffers) for name, column in wide.items()}
 
     def batch(self, columns: Columns) -> dict[str, Any]:
         """The columns where they belong, in one call for all of them. The transfer goes on after this returns."""
+        if isinstance(columns, Compact):
+            return self._expanded(columns)
         ready = {name: self._checked(name, column) for name, column in columns.items()}
         arrays = {name: column for name, column in ready.items() if column.dtype != object}
         if self.spread:
@@ -59,6 +73,27 @@ class JaxOutput:
             made = self.jax.device_put(arrays, {name: self._sharding(c.ndim) for name, c in arrays.items()})
         return made if len(made) == len(ready) else {name: made.get(name, column) for name, column in ready.items()}
 
+    def _expanded(self, small: Compact) -> dict[str, Any]:
+        """What the recipe makes of a few small arrays, made on the device by a program that is compiled once."""
+        program = self._programs.get(small.recipe)
+        if program is None:
+            recipe, xp = small.recipe, self.jax.numpy
+            program = self._programs[recipe] = self.jax.jit(lambda arrays: recipe.expand(xp, arrays))
+        made: dict[str, Any] = self._allowed(program, dict(small))
+        return made
+
+    def _allowed(self, program: Any, arrays: Any) -> Any:
+        """The program's answer, also where JAX is told to refuse transfers that nobody asked for: this one was."""
+        if not self._guarded:
+            try:
+                return program(arrays)
+            except RuntimeError as error:  # asking beforehand would cost as much as a small batch
+                if "transfer" not in str(error):
+                    raise
+                self._guarded = True
+        with self.jax.transfer_guard("allow"):
+            return program(arrays)
+
     def _here(self, arrays: dict[str, Any]) -> Any:
         """On the default device. Where that is the CPU, small batches go through a jitted identity.
 
@@ -68,8 +103,7 @@ class JaxOutput:
         if self._quick is None:
             self._quick = _identity(self.jax) or False
         if self._quick and sum(array.nbytes for array in arrays.values()) <= QUICK_BYTES:
-            with self.jax.transfer_guard("allow"):  # the transfer is what was asked for
-                made = self._quick(arrays)
+            made = self._allowed(self._quick, arrays)
             if all(isinstance(array, self.jax.Array) for array in made.values()):  # not so under disable_jit
                 return made
         return self.jax.device_put(arrays)
@@ -115,10 +149,10 @@ class JaxOutput:
         return sum(int(value.nbytes) for value in batch.values())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("jax", "_quick")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("jax", "_quick", "_programs")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, jax=need("jax", extra="jax"), _quick=None)
+        self.__dict__.update(state, jax=need("jax", extra="jax"), _quick=None, _programs={})
 
 
 def _identity(jax: Any) -> Any:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from penstock._errors import BadRecords, StageError, UserCodeError
 from penstock.columns import Columns
-from penstock.sources.base import Source
+from penstock.sources.base import Source, TokenSource
 from penstock.steps.masks import RUNS, with_labels
 
 I64 = NDArray[np.int64]
@@ -86,6 +86,18 @@ class Picks:
         return replace(self, slot=slot)
 
 
+@dataclass(frozen=True)
+class Shifted:
+    """The recipe for two columns that are one array without its last item and without its first."""
+
+    first: str
+    second: str
+
+    def expand(self, xp: Any, columns: Any) -> dict[str, Any]:
+        rows = columns["rows"].astype(xp.int32)
+        return {self.first: rows[:, :-1], self.second: rows[:, 1:]}
+
+
 class Fetched(NamedTuple):
     """Columns, and the picks that really made them."""
 
@@ -117,6 +129,13 @@ def rows_at(where: I64) -> Iterator[None]:
         raise
 
 
+class Heads(NamedTuple):
+    """Documents cut to one length: `read(a, b)` gives rows, of which only the first `counts` tokens are theirs."""
+
+    read: Callable[[int, int], NDArray[Any]]
+    counts: NDArray[np.int32]
+
+
 class Node(ABC):
     """A sequence of rows. `size` rows an epoch, or None for an endless one."""
 
@@ -137,6 +156,10 @@ class Node(ABC):
     def spans(self, records: I64) -> Callable[[int, int], NDArray[Any]]:
         """What `fetch` gives for records [a:b] as one array, not two shifted columns; asked of `shifted` nodes only."""
         raise StageError("a step whose columns are one array", got=type(self).__name__)
+
+    def heads(self, records: I64, length: int) -> Heads | None:
+        """The first `length` tokens of each record, if tokens are all it has and can be read like that."""
+        return None
 
     @abstractmethod
     def explain(self, picks: Picks) -> dict[str, Any]:
@@ -169,6 +192,17 @@ class Leaf(Node):
         columns = self.source.read(picks.record)
         return Fetched(with_labels(columns) if RUNS in columns else columns, picks)
 
+    def heads(self, records: I64, length: int) -> Heads | None:
+        heads: Heads | None = None
+        source = self.source
+        reader = getattr(source, "reader", None)
+        if isinstance(source, TokenSource) and reader is not None and not getattr(source, "columns", ()):
+            starts, last = source.starts(records), source.n_tokens - length
+            if last >= 0:
+                counts = np.minimum(source.lengths(records), length).astype(np.int32)
+                heads = Heads(_whole_rows(reader(np.minimum(starts, last), length), starts - last, length), counts)
+        return heads
+
     def explain(self, picks: Picks) -> dict[str, Any]:
         return {"source": self.source.describe().get("kind", type(self.source).__name__)} | self.source.locate(
             int(picks.record[0])
@@ -176,6 +210,22 @@ class Leaf(Node):
 
     def leaves(self) -> Iterator[Leaf]:
         yield self
+
+
+def _whole_rows(read: Callable[[int, int], NDArray[Any]], over: I64, length: int) -> Callable[[int, int], NDArray[Any]]:
+    """Rows that would go on `over` tokens past the stream's end are read so much earlier, and then moved back."""
+    late = np.flatnonzero(over > 0)
+    if not len(late):
+        return read
+
+    def moved(a: int, b: int) -> NDArray[Any]:
+        rows = read(a, b)
+        for row in late[np.searchsorted(late, a) : np.searchsorted(late, b)].tolist():
+            by = int(over[row])
+            rows[row - a, : length - by] = rows[row - a, by:].copy()
+        return rows
+
+    return moved
 
 
 class Above(Node):
@@ -196,6 +246,9 @@ class Above(Node):
 
     def spans(self, records: I64) -> Callable[[int, int], NDArray[Any]]:
         return self.child.spans(records)
+
+    def heads(self, records: I64, length: int) -> Heads | None:
+        return self.child.heads(records, length) if type(self).fetch is Above.fetch else None
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         return self.child.explain(picks)
