@@ -96,7 +96,20 @@ def tf_data(files: list[Path]) -> Any:
     return data.map(one, num_parallel_calls=THREADS).batch(ROWS).prefetch(2).with_options(options)
 
 
-def dali(files: list[Path]) -> Iterator[Any]:
+class Endless:
+    """A source that never ends and is built once: begun again, it goes on."""
+
+    def __init__(self, batch: Callable[[], Any]) -> None:
+        self.batch = batch
+
+    def __iter__(self) -> Endless:
+        return self
+
+    def __next__(self) -> Any:
+        return self.batch()
+
+
+def dali(files: list[Path]) -> Endless:
     from nvidia.dali import fn, pipeline_def, types
 
     @pipeline_def(batch_size=ROWS, num_threads=THREADS, device_id=None)
@@ -113,8 +126,7 @@ def dali(files: list[Path]) -> Iterator[Any]:
 
     pipe = graph()
     pipe.build()
-    while True:
-        yield pipe.run()[0].as_array()
+    return Endless(lambda: pipe.run()[0].as_array())
 
 
 class Pictures:

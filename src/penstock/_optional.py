@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 from penstock._errors import MissingExtra
@@ -14,6 +15,9 @@ def need(module: str, *, extra: str, purpose: str = "") -> Any:
     >>> need("json", extra="none").dumps([1])
     '[1]'
     """
+    found = sys.modules.get(module)
+    if found is not None and not getattr(found.__spec__, "_initializing", False):
+        return found  # asked for every picture of a batch; another thread may still be importing it, hence the look
     try:
         return importlib.import_module(module)
     except ImportError as error:

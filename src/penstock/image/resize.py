@@ -9,6 +9,7 @@ on average (`tests/image/test_resize.py` states the bounds). Enlarging is plain 
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import lru_cache
 from typing import Any
@@ -110,7 +111,7 @@ def _soften(
 
 def _scratch(shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """This thread's space for a blurred picture: allocating one per picture costs more than the blur."""
-    needed = int(np.prod(shape))
+    needed = math.prod(shape)
     if needed > SCRATCH_BYTES:
         return np.empty(shape, np.uint8)
     held: NDArray[np.uint8] | None = getattr(_local, "soft", None)
