@@ -104,6 +104,7 @@ class Work:
         last = plan.finish[-1][0] if plan.finish and self._expands else None
         self._last = last if isinstance(last, Filling) else None
         self._recipe = Shifted(*self._names) if self._names is not None and self._expands else None
+        self._quick: Callable[[Columns, frozenset[str]], Any] | None = getattr(output, "quick", None)
         self._recent: Block | None = None
         self._blocks: dict[int, Block] = {}
         self._lock = threading.Lock()
@@ -132,6 +133,8 @@ class Work:
         return None if ready else self._deliver
 
     def _deliver(self, part: Columns) -> Any:
+        if self._quick is not None:
+            return self._quick(part, self.plan.root.ids)
         return self.output.batch(self.output.block(part, self.plan.root.ids))
 
     def _pairs(self, lo: int, hi: int) -> Items:

@@ -34,6 +34,21 @@ class TorchOutput:
     def batch(self, columns: Columns) -> dict[str, Any]:
         return {name: self._tensor(name, column) for name, column in columns.items()}
 
+    def quick(self, columns: Columns, ids: frozenset[str]) -> dict[str, Any]:
+        """`batch(block(columns))` in one pass: what has its final form already is only wrapped."""
+        if self.pin or self.device is not None:
+            return self.batch(self.block(columns, ids))
+        out, tensor, want = {}, self._from_numpy, self.ids
+        for name, column in columns.items():
+            if type(column) is np.ndarray:
+                flags, kind = column.flags, column.dtype
+                ready = kind == want if name in ids and kind.kind in "iu" else kind.kind in "ifb" or kind.char == "B"
+                if ready and flags.c_contiguous and flags.writeable:
+                    out[name] = tensor(column)
+                    continue
+            out[name] = self._tensor(name, widened({name: column}, ids, want, self.buffers)[name])
+        return out
+
     def cast(self, pairs: NDArray[Any]) -> NDArray[Any]:
         """Token ids in their final type."""
         return self.buffers.cast(pairs, self.ids)
