@@ -126,7 +126,11 @@ def dali(files: list[Path]) -> Endless:
 
     pipe = graph()
     pipe.build()
-    return Endless(lambda: pipe.run()[0].as_array())
+
+    def batch() -> Any:
+        return pipe.run()[0].as_array()
+
+    return Endless(batch)
 
 
 class Pictures:

@@ -92,7 +92,7 @@ def grain_loader(path: Path, threads: int) -> Iterator[Any]:
         yield {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in batch.items()}
 
 
-def run(seconds: float = 1.0, count: int = 7) -> dict[str, Any]:
+def run(seconds: float = 1.0, count: int = 15) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tokens = write_store(folder)

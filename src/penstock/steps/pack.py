@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _rng
-from penstock._buffers import Buffers
 from penstock._errors import UsageError
 from penstock.columns import Columns
 from penstock.order._pieces import Pieces, prefix, put_in_rows, ranges
@@ -37,7 +36,6 @@ Overlong = Literal["split", "truncate", "drop", "error"]
 Labels = Literal["next", "same"]
 
 AHEAD = 1024  # packs laid out in one call
-_INT64 = np.dtype(np.int64)
 JOIN_ABOVE = 256  # mean size of a sequence above which joining slices beats arithmetic
 
 
@@ -146,7 +144,6 @@ class _Packed(Above):
         self.ahead = max(1, min(AHEAD, (1 << 30) // step.length))
         self.ramp = np.empty(0, np.int32)
         self.tokens = Tokens(source, step.length, step.pad_id)
-        self.buffers = Buffers()
         slots = None if step.max_docs is None or not step.static else step.max_docs + 1
         self.seal = _Sealed(step.length, slots, step.labels is not None)
 
@@ -235,7 +232,7 @@ class _Packed(Above):
         """One label for each place."""
         table, pieces = layout.table, layout.pieces
         at, lengths = table.at[pieces] - layout.first, table.lengths[pieces]
-        labels = self.buffers.empty((len(tokens),), _INT64)
+        labels = np.empty(len(tokens), np.int64)
         shift = 0 if self.step.labels == "same" else 1
         if shift:
             labels[:-1] = tokens[1:]
