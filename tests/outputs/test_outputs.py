@@ -116,3 +116,14 @@ def test_labels_that_a_user_made_floats_stay_floats() -> None:
     soft = lambda c: {**c, "labels": c["labels"] * 0.5}  # noqa: E731
     batch = ps.open_tokens(TOKENS).windows(16).map_batches(soft).batch(2).to_torch().batch_at(0)
     assert batch["labels"].dtype == torch.float64
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("remainder", ["drop", "short"])
+def test_every_batch_of_windows_is_counted_the_short_one_too(threads: int, remainder: str) -> None:
+    loader = ps.open_tokens(TOKENS).windows(128).shuffle(seed=4).batch(9, remainder=remainder).to_torch(threads=threads)
+    rows = [len(batch["labels"]) for batch in loader]
+    assert (min(rows) < 9) == (remainder == "short")
+    found = loader.stats()
+    assert (found["batches_taken"], found["batches_computed"]) == (len(rows), len(rows))
+    assert found["rows_computed"] == sum(rows)

@@ -151,13 +151,13 @@ class Work:
         spans = block.spans(first, last)
         wide, step = spans.strides
         steps, rows, length = hi - lo, (last - first) // (hi - lo), spans.shape[1] - 1
+        self.stats.add(steps, last - first, time.perf_counter() - began, 0.0, 0.0)
         if rows != block.edges[1] or rows * steps != last - first:  # the last batch of an epoch may be short
             edges = block.edges[lo - block.lo : hi - block.lo + 1]
             return [
                 np.ndarray((2, b - a, length), spans.dtype, spans, (a - first) * wide, (step, wide, step))
                 for a, b in pairwise(edges)
             ]
-        self.stats.add(steps, last - first, time.perf_counter() - began, 0.0, 0.0)
         return np.ndarray((steps, 2, rows, length), spans.dtype, spans, 0, (rows * wide, step, wide, step))
 
     def _blocks_of(self, lo: int, hi: int) -> Iterator[tuple[int, int, Block]]:

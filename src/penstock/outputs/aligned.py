@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import Buffers
+from penstock._buffers import _FREE, Buffers, _counted
 
 ALIGN = 64
 KEPT_BYTES = 128 << 20
-_counted = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the GIL reference counts are not exact
-_FREE = 2  # references to a block that only the pool holds: the list's and the argument of getrefcount
 
 
 class Aligned(Buffers):
