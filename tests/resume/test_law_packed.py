@@ -36,6 +36,10 @@ PACKED: dict[str, Callable[[int], Pipeline]] = {
         tokens().pack(32, static=True, max_docs=3).shuffle(seed=1).batch(b, remainder="pad")
     ),
     "pack, repeated and cut": lambda b: tokens().pack(32).shuffle(seed=3).repeat(2).skip(3).batch(b),
+    "pack, long pieces": lambda b: tokens().pack(64).shuffle(seed=3).batch(b, remainder="short"),
+    "pack, long pieces, repeated": lambda b: (
+        tokens().pack(64, labels="same").shuffle(seed=3).repeat(2).skip(3).batch(b)
+    ),
     "pack, filtered": lambda b: tokens().pack(32).shuffle(seed=3).filter(odd_rows).batch(b),
     "packs mixed": lambda b: ps.mix([tokens().pack(32), tokens().pack(32).shuffle(seed=2)], [0.3, 0.7]).batch(b),
 }

@@ -84,7 +84,8 @@ class Loader:
     # Iteration.
 
     def __iter__(self) -> Run:
-        return _run(self, *self._begin(self._step, self._threads or 0))
+        stop = self._cuts.epoch_end(self._step)
+        return _run(self, stop, *self._begin(self._step, stop, self._threads or 0))
 
     def __len__(self) -> int:
         """Batches in one whole epoch."""
@@ -193,8 +194,8 @@ class Loader:
     def _work(self) -> Work:
         return Work(self._plan, self._cuts, self.output, self._pad, self._stats)
 
-    def _begin(self, step: int, threads: int) -> tuple[Items, Callable[[Any], Any] | None]:
-        """Starts computing from `step` to the end of its epoch; gives the items and what is still to do to each."""
+    def _begin(self, step: int, stop: int | None, threads: int) -> tuple[Items, Callable[[Any], Any] | None]:
+        """Starts computing batches [step, stop); gives the items and what is still to do to each."""
         work = self._work()
         if self._workers:
             from penstock.engine.isolate import Isolated
@@ -202,7 +203,7 @@ class Loader:
             isolated = Isolated(
                 work,
                 step,
-                self._cuts.epoch_end(step),
+                stop,
                 workers=self._workers,
                 threads=threads,
                 ahead=self._prefetch,
@@ -214,7 +215,7 @@ class Loader:
         ordered = Ordered(
             work.ready if threads else work.parts,
             step,
-            self._cuts.epoch_end(step),
+            stop,
             threads=threads,
             ahead=self._prefetch,
             max_bytes=self._max_bytes,
@@ -225,8 +226,8 @@ class Loader:
         return ordered, work.delivery(threads > 0)
 
 
-def _run(loader: Loader, items: Items, deliver: Callable[[Any], Any] | None) -> Run:
-    """One `for` over a loader. Dropping it, leaving the loop or Ctrl-C ends its threads.
+def _run(loader: Loader, stop: int | None, items: Items, deliver: Callable[[Any], Any] | None) -> Run:
+    """One `for` over a loader, up to batch `stop`. Dropping it, leaving the loop or Ctrl-C ends its threads.
 
     With `threads=None` batches are computed in the trainer's own thread while that takes less time than handing them
     over would, and on threads as soon as it does not. The batches are the same.
@@ -264,7 +265,7 @@ def _run(loader: Loader, items: Items, deliver: Callable[[Any], Any] | None) -> 
                 if watching and pace.end(now - began, cpu):
                     pace, watching = None, False
                     items.close()
-                    items, deliver = loader._begin(at, _cores())
+                    items, deliver = loader._begin(at, stop, _cores())
                     take = iter(items)
                 else:
                     watching = pace.watching if watching else pace.glance(stats.waited)
@@ -282,7 +283,7 @@ def _bytes_of(output: Output) -> Callable[[Any], int]:
 
 
 def _bytes(part: Any) -> int:
-    return part.nbytes if isinstance(part, np.ndarray) else nbytes(part)
+    return nbytes(part) if isinstance(part, dict) else int(part.nbytes)
 
 
 def _step_number(step: int) -> int:

@@ -2,7 +2,8 @@
 
 Wall time alone cannot tell: on a busy machine a cheap batch looks slow because somebody else had the core, and threads
 would make that worse. So the first batches, and later ones when batches have come to look slow, are watched closely:
-processor time of this thread, and whether it had to wait for storage.
+processor time of this thread, and whether it had to wait for storage. The first batch and the dearest of those watched
+do not count: they may have paid for opening files, or for the order of many batches to come.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ except ImportError:  # not on Windows
 
 WORTH_A_THREAD = 300e-6  # seconds a batch; handing one over costs about a tenth of that
 PLAINLY = 20e-3
-WATCHED = 4  # batches watched closely
+WATCHED = 8  # batches watched closely
 GLANCE = 63  # a glance when none of these bits is set in a batch's number, while nothing is watched
 
 
@@ -28,8 +29,8 @@ class Pace:
 
     def __init__(self) -> None:
         self.watching = True
-        self._count = -1  # the very first batch pays for opening files
-        self._wall = self._cpu = self._waited = 0.0
+        self._count = -1  # the very first batch is not counted
+        self._wall = self._cpu = self._most = self._waited = 0.0
         self._waits = _waits()
 
     def end(self, wall: float, began: float) -> bool:
@@ -37,19 +38,20 @@ class Pace:
         spent = time.thread_time() - began
         self._count += 1
         if self._count == 0:
-            return spent > PLAINLY
+            return False
         self._wall += wall
         self._cpu += spent
-        if self._cpu <= PLAINLY and self._count < WATCHED:
+        self._most = max(self._most, spent)
+        if self._count < (2 if self._cpu > PLAINLY else WATCHED):
             return False
         waited = self._wall > WORTH_A_THREAD * self._count and _waits() - self._waits >= self._count
         self.watching = False
-        return waited or self._cpu > WORTH_A_THREAD * self._count
+        return waited or self._cpu - self._most > WORTH_A_THREAD * (self._count - 1)
 
     def glance(self, waited: float) -> bool:
         """`waited` is the time the trainer has waited for batches in all."""
         if waited - self._waited > WORTH_A_THREAD * GLANCE and self._waited:
-            self.watching, self._count, self._wall, self._cpu = True, 0, 0.0, 0.0
+            self.watching, self._count, self._wall, self._cpu, self._most = True, 0, 0.0, 0.0, 0.0
             self._waits = _waits()
         self._waited = waited
         return self.watching

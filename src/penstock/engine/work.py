@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._buffers import Buffers
 from penstock._errors import StageError
 from penstock.columns import Columns, Compact, Recipe, cut, rows_of
 from penstock.engine.cuts import Cuts
@@ -22,7 +23,7 @@ from penstock.engine.stats import Stats
 from penstock.order.shard import rows_of_rank
 from penstock.plan import Plan
 from penstock.steps.masks import IGNORE
-from penstock.steps.node import Picks, Shifted
+from penstock.steps.node import Laid, Later, Picks, Shifted
 from penstock.steps.planned import Planned, valid
 
 KEPT_BLOCKS = 4
@@ -74,6 +75,23 @@ class Shifting(Output, Protocol):
         ...
 
 
+@runtime_checkable
+class Lending(Output, Protocol):
+    """An output that lends the memory its batches are made in."""
+
+    @property
+    def ids(self) -> np.dtype[Any]:
+        """The type of token ids."""
+        ...
+
+    @property
+    def buffers(self) -> Buffers: ...
+
+    def finish(self, columns: Columns) -> Any:
+        """A batch of new, contiguous columns whose token ids have their final type."""
+        ...
+
+
 class Block(NamedTuple):
     """The picks of steps [lo, hi), all of one epoch: rows [edges[i], edges[i + 1]) make step lo + i."""
 
@@ -87,6 +105,7 @@ class Block(NamedTuple):
     all_edges: list[int] = []  # noqa: RUF012
     spans: Callable[[int, int], NDArray[Any]] | None = None  # reads rows of shifted columns, or the heads of documents
     counts: NDArray[np.int32] | None = None  # tokens of each document's head
+    laid: Laid | None = None  # makes batches one by one
 
 
 class Work:
@@ -104,6 +123,8 @@ class Work:
         last = plan.finish[-1][0] if plan.finish and self._expands else None
         self._last = last if isinstance(last, Filling) else None
         self._recipe = Shifted(*self._names) if self._names is not None and self._expands else None
+        alone = self._seal is not None and plan.root.certain and not (plan.finish or pad or plan.whole)
+        self._lending = output if alone and isinstance(output, Lending) else None
         self._quick: Callable[[Columns, frozenset[str]], Any] | None = getattr(output, "quick", None)
         self._recent: Block | None = None
         self._blocks: dict[int, Block] = {}
@@ -132,7 +153,11 @@ class Work:
             return self._shifting.couple(*self._names, ready)
         return None if ready else self._deliver
 
-    def _deliver(self, part: Columns) -> Any:
+    def _deliver(self, part: Columns | Later) -> Any:
+        if isinstance(part, Later):
+            if self._lending is None:
+                raise StageError("an output that lends memory", got=self.output.name)
+            return self._lending.finish(part.make(self._lending.ids, self._lending.buffers.empty))
         if self._quick is not None:
             return self._quick(part, self.plan.root.ids)
         return self.output.batch(self.output.block(part, self.plan.root.ids))
@@ -169,16 +194,20 @@ class Work:
     def _make(self, block: Block, lo: int, hi: int) -> list[Any]:
         parts = self._read(block, lo, hi, whole=True)
         began = time.perf_counter()
-        made = [self.output.batch(part) for part in parts]
+        made = [self._deliver(part) if isinstance(part, Later) else self.output.batch(part) for part in parts]
         self.stats.add(0, 0, 0.0, 0.0, time.perf_counter() - began)
         return made
 
-    def _read(self, block: Block, lo: int, hi: int, whole: bool) -> list[Columns]:
+    def _read(self, block: Block, lo: int, hi: int, whole: bool) -> Sequence[Columns | Later]:
         """Columns of each step; with `whole` they are already in their final types, made for all steps at once."""
         clock = time.perf_counter
         t0 = clock()
         edges = block.edges[lo - block.lo : hi - block.lo + 1]
         first, last = edges[0], edges[-1]
+        if block.laid is not None:
+            later = block.laid.read(edges, self._planned_labels(block, block.laid, lo - block.lo, edges))
+            self.stats.add(hi - lo, last - first, clock() - t0, 0.0, 0.0)
+            return later
         small = self._small(block, first, last)
         columns, used = (small, block.picks) if small else self.plan.root.fetch(block.picks.rows(slice(first, last)))
         t1 = clock()
@@ -266,6 +295,8 @@ class Work:
             heads = self.plan.root.heads(picks.record, self._last.length)
             if heads is not None:
                 block = block._replace(spans=heads.read, counts=heads.counts)
+        if self._lending is not None:
+            block = block._replace(laid=self.plan.root.laid(picks))
         if not self._counts:
             return block
         stop = first.offset + (hi - lo - 1) * full + last.rows
@@ -302,6 +333,14 @@ class Work:
                 part = self._seal.apply(part, mine, labels)
             parts.append(self.output.block(part, plan.root.ids) if whole else part)
         return parts
+
+    def _planned_labels(self, block: Block, laid: Laid, first: int, edges: list[int]) -> list[int]:
+        """The labels that count in steps from number `first` of the block on, on all ranks."""
+        everyone = block.everyone
+        if everyone is None:
+            return [sum(laid.labels[a:b]) for a, b in pairwise(edges)]
+        steps = pairwise(block.all_edges[first : first + len(edges)])
+        return [self.plan.root.count_labels(everyone.rows(slice(a, b))) for a, b in steps]
 
     def _labels(self, part: Columns, mine: Picks, block: Block, i: int) -> int:
         """Labels that count in step i of the block, on all ranks: by the plan, or counted where it cannot say."""

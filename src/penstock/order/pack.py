@@ -57,6 +57,7 @@ class PackReport(NamedTuple):
     fill: float
 
 
+_SPLIT = 1 << 31  # far above any document's number in its superblock
 _COLUMNS = ("packs", "pieces", "tokens", "empty", "dropped", "truncated", "split", "lost_tokens")
 
 
@@ -81,7 +82,7 @@ class _Layout(NamedTuple):
 class _Sorted(NamedTuple):
     """The documents of a superblock in one epoch, sorted by the length they bring to the histogram."""
 
-    order: NDArray[np.uint32]
+    order: NDArray[np.uint32]  # with `_SPLIT` added where only the rest of a document is left
     first: I64  # where each length begins in `order`
     split: I64
     head_edges: I64
@@ -222,10 +223,11 @@ class PackPlan:
         length = np.repeat(patterns.length[run], copies)
         tail = docs.order[docs.first[length] + kth].astype(np.int64)
         tail_start = np.zeros(len(tail), np.int64)
-        if len(docs.split):
-            at = np.minimum(np.searchsorted(docs.split, tail), len(docs.split) - 1)
-            heads = docs.head_edges[at + 1] - docs.head_edges[at]
-            tail_start = np.where(docs.split[at] == tail, heads * self.capacity, 0)
+        rests = np.flatnonzero(tail >= _SPLIT)
+        if len(rests):
+            tail[rests] -= _SPLIT
+            at = np.searchsorted(docs.split, tail[rests])
+            tail_start[rests] = (docs.head_edges[at + 1] - docs.head_edges[at]) * self.capacity
         tail_row = np.repeat(np.repeat(rows[~in_head], n_runs), copies)
         if not len(head):
             return tail_row, tail + base, tail_start, length
@@ -288,5 +290,9 @@ class PackPlan:
         """Sorts the documents of superblock s by length, equal ones in an order drawn for this epoch."""
         cut = self._cut(s)
         order = sort_shuffled(cut.tails, make_key(self.key, "pack", epoch, s))
+        if len(cut.split):
+            rest = np.zeros(len(cut.tails), np.bool_)
+            rest[cut.split] = True
+            order += rest[order] * np.uint32(_SPLIT)
         first = prefix(np.bincount(cut.tails, minlength=1).astype(np.int64))
         return _Sorted(order, first, cut.split, prefix(cut.heads))

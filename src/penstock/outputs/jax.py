@@ -59,6 +59,10 @@ class JaxOutput:
         wide = widened(columns, ids, self.ids, buffers)
         return {name: _narrow(name, column, buffers) for name, column in wide.items()}
 
+    def finish(self, columns: Columns) -> dict[str, Any]:
+        """A batch of new, contiguous columns whose token ids have their final type."""
+        return self.batch(self.block(columns, frozenset()))
+
     def batch(self, columns: Columns) -> dict[str, Any]:
         """The columns where they belong, in one call for all of them. The transfer goes on after this returns."""
         if isinstance(columns, Compact):

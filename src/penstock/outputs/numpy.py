@@ -50,6 +50,10 @@ class NumpyOutput:
     def batch(self, columns: Columns) -> Columns:
         return columns
 
+    def finish(self, columns: Columns) -> Columns:
+        """A batch of new, contiguous columns whose token ids have their final type."""
+        return columns
+
     def cast(self, pairs: NDArray[Any]) -> NDArray[Any]:
         """Token ids in their final type."""
         return self.buffers.cast(pairs, self.ids)

@@ -49,6 +49,13 @@ class TorchOutput:
             out[name] = self._tensor(name, widened({name: column}, ids, want, self.buffers)[name])
         return out
 
+    def finish(self, columns: Columns) -> dict[str, Any]:
+        """A batch of new, contiguous columns whose token ids have their final type."""
+        if self.pin or self.device is not None:
+            return self.batch(columns)
+        tensor = self._from_numpy
+        return {name: tensor(column) for name, column in columns.items()}
+
     def cast(self, pairs: NDArray[Any]) -> NDArray[Any]:
         """Token ids in their final type."""
         return self.buffers.cast(pairs, self.ids)

@@ -40,7 +40,8 @@ class _Learnt(NamedTuple):
     end: I64
 
 
-def _stretches(runs: Ragged, starts: I64, lengths: I64) -> _Learnt:
+def stretches(runs: Ragged, starts: I64, lengths: I64) -> _Learnt:
+    """The learnt stretches of pieces, in order: piece i is as in `learnt`."""
     counts = runs.lengths
     values = runs.values[runs.offsets[0] : runs.offsets[-1]].astype(np.int64)
     at = np.arange(len(values)) - np.repeat(runs.offsets[:-1] - runs.offsets[0], counts)
@@ -63,7 +64,7 @@ def learnt(runs: Ragged, starts: I64, lengths: I64) -> NDArray[np.bool_]:
     [False, True, True, False, True, False]
     """
     edges = prefix(lengths)
-    piece, begin, end = _stretches(runs, starts, lengths)
+    piece, begin, end = stretches(runs, starts, lengths)
     change = np.zeros(int(edges[-1]) + 1, np.int8)
     change[edges[piece] + begin] = 1
     change[edges[piece] + end] -= 1  # stretches never overlap, so no place is named twice
@@ -76,7 +77,7 @@ def counts(runs: Ragged, starts: I64, lengths: I64) -> I64:
     >>> counts(Ragged.of([[2, 2], [0, 1]]), np.array([3, 0]), np.array([4, 2])).tolist()
     [1, 1]
     """
-    piece, begin, end = _stretches(runs, starts, lengths)
+    piece, begin, end = stretches(runs, starts, lengths)
     out = np.zeros(len(lengths), np.int64)
     np.add.at(out, piece, end - begin)
     return out

@@ -134,6 +134,35 @@ class Heads(NamedTuple):
     counts: NDArray[np.int32]
 
 
+Empty = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]  # memory for an array, contents unknown
+
+
+class Later(ABC):
+    """A batch that has been read, and is made in the moment it is wanted."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of the batch, once it is made."""
+
+    @abstractmethod
+    def make(self, ids: np.dtype[Any], empty: Empty) -> Columns:
+        """The columns, sealed, with token ids in their final type."""
+
+
+class Laid(NamedTuple):
+    """Rows of which batches are best made one by one.
+
+    `read(edges, labels)` reads the batches whose rows lie between `edges`, in the steps of which so many labels count;
+    `labels` is how many of each row do.
+    """
+
+    read: Callable[[list[int], list[int]], list[Later]]
+    labels: list[int]
+
+
 class Node(ABC):
     """A sequence of rows. `size` rows an epoch, or None for an endless one."""
 
@@ -157,6 +186,10 @@ class Node(ABC):
 
     def heads(self, records: I64, length: int) -> Heads | None:
         """The first `length` tokens of each record, if tokens are all it has and can be read like that."""
+        return None
+
+    def laid(self, picks: Picks) -> Laid | None:
+        """How batches of these rows are made one by one, if that is better than `fetch` and the seal for many."""
         return None
 
     @abstractmethod
@@ -247,6 +280,9 @@ class Above(Node):
 
     def heads(self, records: I64, length: int) -> Heads | None:
         return self.child.heads(records, length) if type(self).fetch is Above.fetch else None
+
+    def laid(self, picks: Picks) -> Laid | None:
+        return self.child.laid(picks) if type(self).fetch is Above.fetch else None
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         return self.child.explain(picks)

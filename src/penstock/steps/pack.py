@@ -13,30 +13,30 @@ million documents costs about 0.2 s, and what is kept of the last 16 takes 8 to 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock import _rng
 from penstock._errors import UsageError
-from penstock.columns import Columns
-from penstock.order._pieces import Pieces, prefix, put_in_rows, ranges
+from penstock.order._pieces import Pieces, prefix, put_in_rows
 from penstock.order.chunk import ChunkPlan
 from penstock.order.pack import OVERLONG, PackPlan
 from penstock.sources.base import TokenSource
 from penstock.steps import masks
 from penstock.steps.base import Context, Step
-from penstock.steps.masks import IGNORE
-from penstock.steps.node import I64, Above, Epoch, Fetched, Leaf, Node, Picks
-from penstock.steps.pack_layout import Gap, PackLayout, Places, Table, Tokens, sequences_of
+from penstock.steps.node import I64, Above, Epoch, Fetched, Laid, Leaf, Node, Picks
+from penstock.steps.pack_layout import Holes, PackLayout, Places, Table, holes_between, sequences_of
+from penstock.steps.pack_rows import PackedRows, Sealed
+from penstock.steps.pack_tokens import Tokens
 
 Strategy = Literal["best_fit", "concat"]
 Overlong = Literal["split", "truncate", "drop", "error"]
 Labels = Literal["next", "same"]
 
-AHEAD = 1024  # packs laid out in one call
-JOIN_ABOVE = 256  # mean size of a sequence above which joining slices beats arithmetic
+AHEAD = 4096  # packs laid out in one call
+_SHIFTS = {"next": 1, "same": 0, None: None}
 
 
 @dataclass(frozen=True)
@@ -94,36 +94,6 @@ class Pack(Step):
         return _Packed(child, source, self, _rng.key(context.seed, "pack", context.place))
 
 
-@dataclass(frozen=True)
-class _Sealed:
-    """Adds where sequences begin, the longest of them, and the count of labels."""
-
-    length: int
-    slots: int | None  # sequences a row may have, padding included, where cu_seqlens has one length
-    labelled: bool
-
-    def apply(self, columns: Columns, picks: Picks, labels: int) -> Columns:
-        positions = columns.get("position_ids")
-        if not isinstance(positions, np.ndarray):
-            return columns  # a function after .batch() has left it out
-        known = picks.layout
-        if isinstance(known, PackLayout):
-            begins: NDArray[Any] = known.begins()
-        else:
-            begins = np.flatnonzero(positions.reshape(-1) == 0)
-        room = len(begins) if self.slots is None else len(positions) * self.slots
-        edges = np.empty(room + 1, np.int32)
-        edges[: len(begins)] = begins
-        edges[len(begins) :] = positions.size
-        longest = self.length
-        if self.slots is None:
-            longest = known.longest() if isinstance(known, PackLayout) else int(np.diff(edges).max(initial=0))
-        out = {**columns, "cu_seqlens": edges, "max_seqlen": np.array(longest, np.int32)}
-        if self.labelled:
-            out["valid_labels"] = np.array(labels, np.int64)
-        return out
-
-
 class _Packed(Above):
     def __init__(self, child: Node, source: TokenSource, step: Pack, key: int) -> None:
         super().__init__(child)
@@ -142,17 +112,23 @@ class _Packed(Above):
         self.runs = masks.runs_of(source)
         self.ids = frozenset({"input_ids", "labels"})
         self.ahead = max(1, min(AHEAD, (1 << 30) // step.length))
-        self.ramp = np.empty(0, np.int32)
-        self.tokens = Tokens(source, step.length, step.pad_id)
         slots = None if step.max_docs is None or not step.static else step.max_docs + 1
-        self.seal = _Sealed(step.length, slots, step.labels is not None)
+        self.seal = Sealed(step.length, slots, step.labels is not None)
+        self.tokens = Tokens(source, step.length, step.pad_id)
+        self.maker = PackedRows(self.tokens, step.length, _SHIFTS[step.labels], self.seal)
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         picks = Picks(position, epoch)
         return replace(picks, layout=self._lay_out(picks))
 
     def fetch(self, picks: Picks) -> Fetched:
-        return Fetched(self._columns(self._layout(picks)), picks)
+        return Fetched(self.maker.columns(self._layout(picks)), picks)
+
+    def laid(self, picks: Picks) -> Laid | None:
+        layout = self._layout(picks)
+        if layout.table.slices is None:
+            return None
+        return Laid(partial(self.maker.later, layout), layout.table.labels[layout.start : layout.stop])
 
     def count_labels(self, picks: Picks) -> int:
         return self._layout(picks).labels()
@@ -184,72 +160,37 @@ class _Packed(Above):
     def _lay_out(self, picks: Picks) -> PackLayout:
         offsets, documents, starts, lengths = self._pieces(picks)
         begins, whole = self.places(documents)
-        gaps, edges, sizes, numbers, mine = sequences_of(offsets, lengths, self.step.length)
-        places = prefix(sizes.astype(np.int64))[:-1]
+        begins += starts
+        edges, sizes, numbers, mine = sequences_of(offsets, lengths, self.step.length)
+        places = prefix(sizes)
+        at, rows, shift = places[mine], len(offsets) - 1, _SHIFTS[self.step.labels]
         # With "next" the last token of a document has no label; a document that goes on in another pack has its there.
-        ends = np.ones(len(documents), bool)
-        if self.step.labels == "next" and self.step.overlong == "split":
-            ends = starts + lengths == whole
-        counted = lengths - ends  # with "same" it is the first token of each piece that has none
-        if self.runs is not None:
-            counted = masks.counts(self.runs(documents), starts + 1, counted)
+        goes_on = np.zeros(len(documents), np.int64)
+        if shift and self.step.overlong == "split":
+            goes_on = (starts + lengths != whole).astype(np.int64)
+        counted = lengths - 1 + goes_on  # with "same" it is the first token of each piece that has none
+        filled = prefix(lengths)[offsets]
+        learnt, holes = counted, _padding(np.diff(filled), self.step.length)
+        if self.runs is not None and shift is not None:
+            runs = self.runs(documents)
+            learnt = masks.counts(runs, starts + 1, counted)
+            piece, begin, end = masks.stretches(runs, starts + shift, lengths)
+            holes = holes_between(at[piece] + begin, at[piece] + end, rows, self.step.length)
         table = Table(
-            self.step.length, offsets.tolist(), documents, starts, lengths, begins + starts, places[mine],
-            np.flatnonzero(~ends).tolist(), np.diff(prefix(counted)[offsets]).tolist(),
-            np.maximum.reduceat(sizes, edges[:-1]).tolist() if len(gaps) else [], gaps.tolist(), edges.tolist(),
-            sizes, numbers, places.astype(np.int32),
+            self.step.length, offsets.tolist(), documents, lengths, begins, at, at + lengths - 1 if shift else at,
+            np.flatnonzero(goes_on).tolist(), np.diff(prefix(learnt)[offsets]).tolist(),
+            np.maximum.reduceat(sizes, edges[:-1]).tolist() if rows else [], edges.tolist(),
+            sizes, numbers, places.astype(np.int32), holes,
+            self.tokens.slices(begins, lengths, goes_on, sizes, mine),
         )  # fmt: skip
-        return PackLayout(table, 0, len(gaps))
+        return PackLayout(table, 0, rows)
 
-    def _columns(self, layout: PackLayout) -> Columns:
-        table, sequences = layout.table, layout.sequences
-        shape = len(layout), self.step.length
-        padding, follow = layout.padding(), layout.follow()
-        tokens, after = self.tokens(layout, padding, follow)
-        out: Columns = {"input_ids": tokens.reshape(shape)}
-        if self.step.labels is not None:
-            out["labels"] = self._labels(layout, tokens, padding, follow, after).reshape(shape)
-        sizes = table.sizes[sequences]
-        out["segment_ids"] = np.repeat(table.numbers[sequences], sizes).reshape(shape)
-        out["position_ids"] = self._positions(layout, sizes).reshape(shape)
-        return out
 
-    def _positions(self, layout: PackLayout, sizes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """0, 1, 2, ... for each sequence."""
-        places = len(layout) * self.step.length
-        if len(self.ramp) < places:
-            self.ramp = np.arange(places, dtype=np.int32)
-        ramp = self.ramp[:places]  # made once and only read
-        if places >= JOIN_ABOVE * len(sizes):
-            view = ramp.data
-            return np.frombuffer(bytearray().join([view[:n] for n in sizes.tolist()]), np.int32)
-        positions = np.repeat(layout.begins(), sizes)
-        return np.subtract(ramp, positions, out=positions)
-
-    def _labels(
-        self, layout: PackLayout, tokens: NDArray[Any], padding: list[Gap], follow: list[int], after: Any
-    ) -> NDArray[np.int64]:
-        """One label for each place."""
-        table, pieces = layout.table, layout.pieces
-        at, lengths = table.at[pieces] - layout.first, table.lengths[pieces]
-        labels = np.empty(len(tokens), np.int64)
-        shift = 0 if self.step.labels == "same" else 1
-        if shift:
-            labels[:-1] = tokens[1:]
-            last = at + lengths
-            last -= 1
-            labels[last] = IGNORE
-            if follow:
-                labels[last[follow]] = after
-        else:
-            labels[:] = tokens
-            labels[at] = IGNORE
-        for a, b, _ in padding:
-            labels[a:b] = IGNORE
-        if self.runs is not None:
-            known = masks.learnt(self.runs(table.documents[pieces]), table.starts[pieces] + shift, lengths)
-            labels[ranges(at, lengths)[~known]] = IGNORE
-        return labels
+def _padding(filled: I64, length: int) -> Holes:
+    """What is left of rows that are filled so far."""
+    short = np.flatnonzero(filled < length)
+    begins, ends = short * length + filled[short], (short + 1) * length
+    return Holes(begins.tolist(), ends.tolist(), prefix((filled < length).astype(np.int64)).tolist())
 
 
 def _plan(source: TokenSource, step: Pack, key: int) -> PackPlan | ChunkPlan:

@@ -185,20 +185,19 @@ def gather_rows(
     return values, offsets
 
 
-def by_part(bounds: NDArray[np.int64], positions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each part that holds some of the positions, and their places in the array.
+def by_part(bounds: NDArray[np.int64], positions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64] | slice]]:
+    """Each part that holds some of the positions, and their places in the array: a slice where they are in order.
 
     >>> [(p, w.tolist()) for p, w in by_part(np.array([0, 4, 9]), np.array([8, 1, 4]))]
     [(0, [1]), (1, [0, 2])]
+    >>> list(by_part(np.array([0, 4, 9]), np.array([1, 8, 4])))
+    [(0, slice(0, 1, None)), (1, slice(1, 3, None))]
     """
     if len(positions) == 0:
         return
     part = np.searchsorted(bounds, positions, "right") - 1
-    if part[0] == part[-1] and bool((part == part[0]).all()):
-        yield int(part[0]), np.arange(len(part))
-        return
-    order = np.argsort(part, kind="stable")
-    cuts = np.flatnonzero(np.diff(part[order])) + 1
-    edges = [0, *cuts.tolist(), len(order)]
+    order = None if bool((part[1:] >= part[:-1]).all()) else np.argsort(part, kind="stable")
+    ordered = part if order is None else part[order]
+    edges = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(part)]
     for a, b in pairwise(edges):
-        yield int(part[order[a]]), order[a:b]
+        yield int(ordered[a]), slice(a, b) if order is None else order[a:b]

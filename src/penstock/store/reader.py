@@ -247,10 +247,7 @@ class TokenStore:
 
     def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Start in the stream and length of each document."""
-        starts, lengths = (
-            np.empty(len(indices), np.int64),
-            np.empty(len(indices), np.int64),
-        )
+        starts, lengths = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
         for part, places in cut.by_part(self._documents, indices):
             local = indices[places] - self._documents[part]
             first, stop = self._pairs(part, "offsets", local, self.manifest.shards[part].tokens)
@@ -263,11 +260,14 @@ class TokenStore:
         """Begin and end of rows of an offsets section, checked to lie in order inside `limit`."""
         shard = self._shard(part)
         offsets = shard.section(section)
-        shard.check(shard.header.section(section), local, 2)
-        first, stop = (
-            offsets[local].astype(np.int64),
-            offsets[local + 1].astype(np.int64),
-        )
+        known = shard.header.section(section)
+        if len(local) > 1 and bool((local[1:] - local[:-1] == 1).all()):
+            shard.check(known, local[:1], len(local) + 1)
+            edges = offsets[local[0] : local[-1] + 2].astype(np.int64)
+            first, stop = edges[:-1], edges[1:]
+        else:
+            shard.check(known, local, 2)
+            first, stop = offsets[local].astype(np.int64), offsets[local + 1].astype(np.int64)
         if bool((first > stop).any()) or int(stop.max(initial=0)) > limit or int(first.min(initial=0)) < 0:
             raise layout.damaged(
                 "offsets that rise inside the section",
@@ -282,29 +282,20 @@ class TokenStore:
             out = np.empty((len(indices), *spec.shape), kind)
             width = out[:1].size if len(out) else 0
             for part, places in cut.by_part(self._documents, indices):
-                shard, local = (
-                    self._shard(part),
-                    indices[places] - self._documents[part],
-                )
+                shard, local = self._shard(part), indices[places] - self._documents[part]
                 values = shard.section(name).reshape(-1, *spec.shape)
                 shard.check(shard.header.section(name), local * width, width)
                 out[places] = values[local]
             return out
         lengths = np.zeros(len(indices), np.int64)
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
+        found: list[tuple[NDArray[np.int64] | slice, NDArray[np.int64], NDArray[Any]]] = []
         for part, places in cut.by_part(self._documents, indices):
             shard, local = self._shard(part), indices[places] - self._documents[part]
             section = shard.header.section(name)
             first, stop = self._pairs(part, f"{name}:offsets", local, section.items)
             lengths[places] = stop - first
             shard.check(section, first, stop - first)
-            found.append(
-                (
-                    places,
-                    stop - first,
-                    cut.rows(shard.section(name), first, stop - first),
-                )
-            )
+            found.append((places, stop - first, cut.rows(shard.section(name), first, stop - first)))
         offsets = np.zeros(len(indices) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         flat = np.empty(int(offsets[-1]), kind)

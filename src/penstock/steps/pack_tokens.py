@@ -1,0 +1,113 @@
+"""The tokens of packed rows: pieces of the stream one after another, padding between them.
+
+One slice per piece where pieces are long, and index arithmetic where not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.order._pieces import I64, prefix, ranges
+from penstock.sources.base import TokenSource
+from penstock.store.gather import Parts, gather_rows
+
+if TYPE_CHECKING:
+    from penstock.steps.pack_layout import PackLayout
+
+COPY_ABOVE = 24  # mean tokens of a piece above which one copy each beats index arithmetic
+PADDING = -1  # the number of the part that padding is cut from
+
+
+class Slices(NamedTuple):
+    """Where each sequence of a table is: the number of its part, its first token there and its end.
+
+    Of pieces also, as arrays, what must be sound before they are read. `views` are the parts, once nothing is left to
+    verify.
+    """
+
+    part: list[int]
+    begin: list[int]
+    end: list[int]
+    follow: list[int]  # the sequences whose document goes on in another row
+    parts: I64
+    local: I64
+    needed: I64
+    views: dict[int, memoryview]
+
+
+class Tokens:
+    """Reads the tokens of rows of one source."""
+
+    def __init__(self, source: TokenSource, length: int, pad_id: int) -> None:
+        self.source = source
+        fits = pad_id <= np.iinfo(source.dtype).max
+        self.dtype = source.dtype if fits else np.dtype(np.int64)
+        own = hasattr(source, "bounds") and hasattr(source, "ready")
+        self.parts = cast("Parts", source) if own else None
+        self.pad = np.full(length, pad_id, self.dtype)
+
+    def slices(self, begins: I64, lengths: I64, goes_on: I64, sizes: I64, mine: I64) -> Slices | None:
+        """For pieces that begin there in the stream, `goes_on` where the token after them is needed too; `mine` are
+        their places among all sequences. None where pieces are short or the source is somebody else's."""
+        if self.parts is None or self.dtype != self.source.dtype or int(lengths.sum()) < COPY_ABOVE * len(lengths):
+            return None
+        bounds = self.parts.bounds
+        part = np.searchsorted(bounds, begins, "right") - 1
+        local = begins - bounds[part]
+        every, first = np.full(len(sizes), PADDING), np.zeros(len(sizes), np.int64)
+        every[mine], first[mine] = part, local
+        needed = lengths + goes_on
+        ends = (first + sizes).tolist()
+        follow = mine[goes_on > 0].tolist()
+        return Slices(every.tolist(), first.tolist(), ends, follow, part, local, needed, {})
+
+    def read(self, layout: PackLayout) -> tuple[NDArray[Any], list[int]]:
+        """The tokens of these rows and one more, and the token after each piece whose document goes on."""
+        slices = layout.table.slices
+        return self._spread(layout) if slices is None else self._join(layout, slices)
+
+    def _join(self, layout: PackLayout, slices: Slices) -> tuple[NDArray[Any], list[int]]:
+        """One copy of each piece, all in one call: the processor then waits for many pieces of memory at once."""
+        views = slices.views or self._views(layout, slices)
+        these = layout.sequences
+        each = zip(slices.part[these], slices.begin[these], slices.end[these], strict=True)
+        rows = [views[part][begin:end] for part, begin, end in each]
+        rows.append(views[PADDING][:1])
+        after = [views[slices.part[s]][slices.end[s]] for s in slices.follow[layout.follow]]
+        return np.frombuffer(bytearray().join(rows), self.dtype), after
+
+    def _views(self, layout: PackLayout, slices: Slices) -> dict[int, memoryview]:
+        """The parts that hold these rows, after what is read of them was found to be sound."""
+        parts = cast("Parts", self.parts)
+        sound = parts.sound
+        these = slice(None) if sound else layout.pieces
+        part = slices.parts[these]
+        table = parts.ready(part, slices.local[these], slices.needed[these])
+        views = {p: table.array(p).data for p in np.unique(part).tolist()} | {PADDING: self.pad.data}
+        if sound:
+            slices.views.update(views)
+        return views
+
+    def _spread(self, layout: PackLayout) -> tuple[NDArray[Any], list[int]]:
+        """All pieces in one gather, then to their places."""
+        table, pieces = layout.table, layout.pieces
+        begins, lengths = table.begins[pieces], table.lengths[pieces]
+        out = np.full(len(layout) * table.length + 1, self.pad[0], self.dtype)
+        out[ranges(table.at[pieces] - layout.first, lengths)] = self._gather(begins, lengths)
+        follow = table.follow[layout.follow]
+        after = self.source.gather(table.begins[follow] + table.lengths[follow], 1)[:, 0].tolist() if follow else []
+        return out, after
+
+    def _gather(self, begins: I64, lengths: I64) -> NDArray[Any]:
+        """The tokens of pieces one after another."""
+        if self.parts is not None:
+            return gather_rows(self.parts, begins, lengths)[0]
+        edges = prefix(lengths)
+        out = np.empty(int(edges[-1]), self.source.dtype)
+        for length in np.unique(lengths).tolist():  # a source of somebody else's: one call for each length
+            mine = np.flatnonzero(lengths == length)
+            out[edges[mine][:, None] + np.arange(length)] = self.source.gather(begins[mine], length)
+        return out
