@@ -105,11 +105,17 @@ class Pipeline:
 
     def decode_images(self, size: int | tuple[int, int], **options: Any) -> Pipeline:
         """Pictures of one size from the column `bytes`; `options` are those of `steps.decode_images.DecodeImages`."""
-        return self._then(DecodeImages.of(size, **options))
+        return self._decoding(DecodeImages.of(size, **options))
 
     def decode_audio(self, sample_rate: int = 16000, **options: Any) -> Pipeline:
         """Samples or features from audio files; `options` are those of `steps.decode_audio.DecodeAudio`."""
-        return self._then(DecodeAudio(sample_rate, **options))
+        return self._decoding(DecodeAudio(sample_rate, **options))
+
+    def _decoding(self, step: Step) -> Pipeline:
+        """With this step; where unreadable records are skipped, those that it cannot decode are too."""
+        policy = next((s for s in reversed(self.definition.steps) if isinstance(s, SkipErrors)), None)
+        decoded = self._then(step)
+        return decoded if policy is None else decoded._then(policy)
 
     def decode_parts(self, *parts: str) -> Pipeline:
         """Text, JSON and numbers from the parts of tar records; without arguments all whose name says how."""

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from penstock._errors import BadRecords, RecordError, UsageError
 from penstock._limits import LIMITS, Limits
-from penstock.image.decode import decode_onto
+from penstock.image.decode import How, decode_onto
 from penstock.image.geometry import Box, opencv
 from penstock.image.jpeg import CHANNELS
 from penstock.image.normalise import Stat, normalise
 from penstock.image.probe import Data, ImageInfo
 
+_MODES = {channels: mode for mode, channels in CHANNELS.items()}
 _local = threading.local()
 
 
@@ -51,21 +52,38 @@ def decode_into(
     >>> decode_into(row, file.getvalue(), flip=True); float(row.min())
     1.0
     """
-    mode = next((name for name, n in CHANNELS.items() if out_row.ndim == 3 and n == out_row.shape[2]), None)
+    mode = _MODES.get(out_row.shape[2]) if out_row.ndim == 3 else None
     if mode is None or out_row.dtype not in (np.uint8, np.float32) or not out_row.flags.c_contiguous:
         raise UsageError(
             "a contiguous row (H, W, C) of uint8 or float32 with 1, 3 or 4 channels",
             got=f"{out_row.dtype} {out_row.shape}",
         )
-    pixels = out_row if out_row.dtype == np.uint8 else _small(out_row.shape)
-    decode_onto(
-        pixels, data, crop=crop, mode=mode, exif=exif, method=method, strict=strict, check=check, where=where,
-        limits=limits, info=info,
-    )  # fmt: skip
+    how = How(mode, exif, method, strict, check, limits)
+    fill_row(out_row, data, how, crop, flip, mean, std, where, info)
+
+
+def fill_row(
+    row: NDArray[Any],
+    data: Data,
+    how: How,
+    crop: Box | None,
+    flip: bool,
+    mean: Stat,
+    std: Stat,
+    where: str = "",
+    info: ImageInfo | None = None,
+) -> None:
+    """`decode_into` for a row that is known to fit."""
+    if row.dtype == np.uint8:
+        decode_onto(row, data, how, crop, where, info)
+        if flip:
+            mirror(row)
+        return
+    pixels = _small(row.shape)
+    decode_onto(pixels, data, how, crop, where, info)
     if flip:
         mirror(pixels)
-    if pixels is not out_row:
-        normalise(pixels, mean, std, out=out_row)
+    normalise(pixels, mean, std, out=row)
 
 
 def mirror(pixels: NDArray[np.uint8]) -> None:

@@ -14,6 +14,7 @@ damaged files are refused with a `RecordError` that says so.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,30 @@ from penstock.image.geometry import Box, orient, stored_box
 from penstock.image.jpeg import CHANNELS, decode_jpeg
 from penstock.image.probe import FORMATS, Data, ImageInfo, open_pillow, probe
 from penstock.image.resize import resize
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What is asked of every picture alike; checked once for all of them.
+
+    `own`: the bytes are nobody else's, so a JPEG's header may be changed for the time of a call.
+    """
+
+    mode: str = "RGB"
+    exif: str = "apply"
+    method: str = "antialias"
+    strict: bool = True
+    check: str = "crop"
+    limits: Limits = LIMITS
+    own: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in CHANNELS:
+            raise UsageError(f"mode one of {', '.join(CHANNELS)}", got=repr(self.mode))
+        if self.exif not in ("apply", "ignore"):
+            raise UsageError('exif="apply" or "ignore"', got=repr(self.exif))
+        if self.check not in ("crop", "whole"):
+            raise UsageError('check="crop" or "whole"', got=repr(self.check))
 
 
 def decode(
@@ -53,80 +78,59 @@ def decode(
     >>> decode(file.getvalue(), crop=(0, 0, 20, 20), size=(8, 8))[0, 0].tolist()
     [10, 200, 30]
     """
-    pixels = _decode(
-        data, crop=crop, size=size, mode=mode, exif=exif, method=method, strict=strict, check=check,
-        where=where, limits=limits, info=info, out=None,
-    )  # fmt: skip
-    return np.ascontiguousarray(pixels)
+    how = How(mode, exif, method, strict, check, limits)
+    return np.ascontiguousarray(_decode(data, how, crop, size, where, info, None))
 
 
 def decode_onto(
     out: NDArray[np.uint8],
     data: Data,
-    *,
+    how: How,
     crop: Box | None = None,
-    mode: str = "RGB",
-    exif: str = "apply",
-    method: str = "antialias",
-    strict: bool = True,
-    check: str = "crop",
     where: str = "",
-    limits: Limits = LIMITS,
     info: ImageInfo | None = None,
 ) -> None:
     """`decode` to the size of `out` (H, W, C), written there without another copy where the picture is upright."""
-    size = (out.shape[0], out.shape[1])
-    made = _decode(
-        data, crop=crop, size=size, mode=mode, exif=exif, method=method, strict=strict, check=check,
-        where=where, limits=limits, info=info, out=out,
-    )  # fmt: skip
+    made = _decode(data, how, crop, out.shape[:2], where, info, out)
     if made is not out:
         out[...] = made
 
 
 def _decode(
     data: Data,
-    *,
+    how: How,
     crop: Box | None,
-    size: tuple[int, int] | None,
-    mode: str,
-    exif: str,
-    method: str,
-    strict: bool,
-    check: str,
+    size: tuple[int, ...] | None,
     where: str,
-    limits: Limits,
     info: ImageInfo | None,
     out: NDArray[np.uint8] | None,
 ) -> NDArray[np.uint8]:
     """The pixels, in `out` if no turning was needed, else in a new array or (size and crop None) as decoded."""
-    if mode not in CHANNELS:
-        raise UsageError(f"mode one of {', '.join(CHANNELS)}", got=repr(mode))
-    if exif not in ("apply", "ignore"):
-        raise UsageError('exif="apply" or "ignore"', got=repr(exif))
-    if check not in ("crop", "whole"):
-        raise UsageError('check="crop" or "whole"', got=repr(check))
     if info is None:
-        info = probe(data, where=where, limits=limits)
-    turn = info.orientation if exif == "apply" else 1
+        info = probe(data, where=where, limits=how.limits)
+    turn = info.orientation if how.exif == "apply" else 1
     box = _stored_crop(info, crop, turn, where)
     if size is not None and turn >= 5:
         size = (size[1], size[0])
-    target = out if turn == 1 else None
     if info.format == "JPEG" and info.channels != 4:
-        pixels, shrink = decode_jpeg(data, info, box, size, mode=mode, strict=strict, check=check, where=where)
+        pixels, shrink = decode_jpeg(
+            data, info, box, size, mode=how.mode, strict=how.strict, check=how.check, where=where, own=how.own
+        )
     else:
-        pixels, shrink = _other(data, mode, where, limits), 1
+        pixels, shrink = _other(data, how.mode, where, how.limits), 1
         if pixels.shape[:2] != (info.height, info.width):
             got = f"{pixels.shape[0]} x {pixels.shape[1]}"
             raise RecordError(f"{info.height} x {info.width} pixels, as the header says", got=got, where=where)
-    y, x, h, w = (side / shrink for side in box)
-    if all(side == int(side) for side in (y, x, h, w)):
-        pixels, rest = pixels[int(y) : int(y + h), int(x) : int(x + w)], None
+    y, x, h, w = box
+    rest = None
+    if shrink == 1:
+        pixels = pixels[y : y + h, x : x + w]
+    elif any(side % shrink for side in box):
+        rest = (y / shrink, x / shrink, h / shrink, w / shrink)
     else:
-        rest = (y, x, h, w)
+        pixels = pixels[y // shrink : (y + h) // shrink, x // shrink : (x + w) // shrink]
     if size is not None:
-        pixels = resize(pixels, size, method=method, out=target, box=rest)
+        pixels = resize(pixels, size, method=how.method, out=out if turn == 1 else None, box=rest)
     elif crop is not None:
         pixels = pixels.copy()
     return orient(pixels, turn)
@@ -135,11 +139,12 @@ def _decode(
 def _stored_crop(info: ImageInfo, crop: Box | None, turn: int, where: str) -> Box:
     if crop is None:
         return 0, 0, info.height, info.width
-    y, x, h, w = (int(side) for side in crop)
+    y, x, h, w = crop
     tall, wide = (info.width, info.height) if turn >= 5 else (info.height, info.width)
     if y < 0 or x < 0 or h < 1 or w < 1 or y + h > tall or x + w > wide:
         raise UsageError(f"a crop inside {tall} x {wide}", got=f"(y={y}, x={x}, height={h}, width={w})", where=where)
-    return stored_box((y, x, h, w), turn, info.height, info.width)
+    box = (int(y), int(x), int(h), int(w))
+    return box if turn == 1 else stored_box(box, turn, info.height, info.width)
 
 
 def _other(data: Data, mode: str, where: str, limits: Limits) -> NDArray[np.uint8]:

@@ -33,15 +33,15 @@ _local = threading.local()
 _UNREAD_REST = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9")
 
 
-def scale_for(box: Box, size: tuple[int, int] | None) -> int:
+def scale_for(box: Box, size: tuple[int, ...] | None) -> int:
     """How much smaller a JPEG may be decoded (1, 2, 4 or 8) so that the box still covers the target.
 
     >>> scale_for((0, 0, 900, 600), (224, 224)), scale_for((5, 5, 300, 200), (224, 224))
     (2, 1)
     """
-    if size is None:
+    if size is None or box[2] < 2 * size[0] or box[3] < 2 * size[1]:
         return 1
-    return next(k for k in (8, 4, 2, 1) if k == 1 or (box[2] >= k * size[0] and box[3] >= k * size[1]))
+    return next(k for k in (8, 4, 2) if k == 2 or (box[2] >= k * size[0] and box[3] >= k * size[1]))
 
 
 def height_for(info: ImageInfo, box: Box) -> int:
@@ -57,12 +57,13 @@ def decode_jpeg(
     data: Data,
     info: ImageInfo,
     box: Box,
-    size: tuple[int, int] | None,
+    size: tuple[int, ...] | None,
     *,
     mode: str,
     strict: bool,
     check: str,
     where: str,
+    own: bool,
 ) -> tuple[NDArray[np.uint8], int]:
     """Pixels from the top to at least the lower edge of the box, and how many times smaller they are.
 
@@ -77,20 +78,29 @@ def decode_jpeg(
     # a picture that will be cut or resized is decoded into this thread's scratch: no page faults per picture
     partial = size is not None or box != (0, 0, info.height, info.width)
     scratch = _scratch(needed) if partial and needed <= SCRATCH_BYTES else np.empty(needed, np.uint8)
-    asked: dict[str, Any] = {"min_height": height, "min_width": width, "strict": strict, "buffer": scratch}
     colour = "GRAY" if mode == "L" else mode
-    if rows < info.height:
-        data = bytearray(data)
-        data[info.frame + 1 : info.frame + 3] = rows.to_bytes(2, "big")
+    shorter = rows < info.height
+    if shorter:
+        if not own or not isinstance(data, memoryview) or data.readonly:
+            data = bytearray(data)
+        _state_height(data, info, rows)
     try:
-        shape = simplejpeg.decode_jpeg(data, colour, **asked).shape[:2]
+        pixels = simplejpeg.decode_jpeg(data, colour, min_height=height, min_width=width, strict=strict, buffer=scratch)
+        shape = pixels.shape[:2]
     except (ValueError, RuntimeError) as error:
         if check != "crop" or not _UNREAD_REST.fullmatch(str(error)):
             raise damaged(error, where) from error
         shape = simplejpeg.decode_jpeg_header(data, min_height=height, min_width=width, strict=False)[:2]
+    finally:
+        if shorter:
+            _state_height(data, info, info.height)
     if shape != (height, width):
         raise RecordError(f"{height} x {width} pixels, as the header says", got=f"{shape[0]} x {shape[1]}", where=where)
     return scratch[:needed].reshape(height, width, channels), shrink
+
+
+def _state_height(data: Any, info: ImageInfo, rows: int) -> None:
+    data[info.frame + 1 : info.frame + 3] = rows.to_bytes(2, "big")
 
 
 def damaged(error: Exception, where: str) -> RecordError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from penstock._errors import RecordError
 from penstock._limits import LIMITS, Limits
 from penstock._optional import need
+from penstock._whole import read_whole
 
 Data = bytes | bytearray | memoryview
 
@@ -26,14 +26,12 @@ FORMATS = ("PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000")
 MAX_SCANS = 500
 """Scans of a progressive JPEG: each costs a pass over all coefficients, so thousands are an attack on time."""
 
+_SEGMENT = struct.Struct(">BBH").unpack_from
+_END = {0xDA, 0xD9}
 _NO_SOF = {0xC4, 0xC8, 0xCC}
 _PROGRESSIVE = {0xC2, 0xC6, 0xCA, 0xCE}
 _LOSSLESS = {0xC3, 0xC7, 0xCB, 0xCF}
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
-
-
-# A pipe that nobody writes to must not hold us; of files these flags change nothing.
-_OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def probe(data: Data | str | os.PathLike[str], *, where: str = "", limits: Limit
     """
     if isinstance(data, str | os.PathLike):
         where = where or os.fspath(data)
-        data = read_file(data, where=where, limits=limits)
+        data = read_whole(data, limits, where=where)
     if len(data) == 0:
         raise RecordError("an image", got="0 bytes", where=where, fix="remove the empty file or write it again")
     head = bytes(data[:32])
@@ -83,28 +81,6 @@ def probe(data: Data | str | os.PathLike[str], *, where: str = "", limits: Limit
     if info.height * info.width > limits.pixels:
         raise too_large(f"{info.format} of {info.height} x {info.width}", where, limits)
     return info
-
-
-def read_file(path: str | os.PathLike[str], *, where: str, limits: Limits) -> bytes:
-    """The bytes of a file of at most `limits.record_bytes`, its size checked before it is read."""
-    try:
-        opened = os.open(path, _OPEN)  # plain calls: a file object costs more than reading a small picture
-        try:
-            found = os.fstat(opened)
-            size = found.st_size
-            if not stat.S_ISREG(found.st_mode):
-                raise RecordError("a regular file", got="a pipe, device or folder", where=where)
-            if size > limits.record_bytes:
-                got = f"{size:,} bytes"
-                raise RecordError(f"a file of at most {limits.record_bytes:,} bytes", got=got, where=where)
-            data = os.read(opened, size)
-            while len(data) < size and (more := os.read(opened, size - len(data))):
-                data += more
-            return data
-        finally:
-            os.close(opened)
-    except OSError as error:
-        raise RecordError("a readable file", got=f"{type(error).__name__}: {error.strerror}", where=where) from error
 
 
 def too_large(what: str, where: str, limits: Limits) -> RecordError:
@@ -131,20 +107,22 @@ def _jpeg(data: Data, where: str) -> ImageInfo:
     """Walks JPEG segments up to the start of the scan: frame header and EXIF orientation, no libjpeg needed."""
     view, at, n = memoryview(data), 2, len(data)
     orientation, frame, restarts = 1, 0, False
-    while at + 4 <= n and view[at] == 0xFF:
-        marker = view[at + 1]
+    while at + 4 <= n:
+        first, marker, length = _SEGMENT(data, at)
+        if first != 0xFF:
+            break
         if marker == 0xFF or 0xD0 <= marker <= 0xD7 or marker == 0x01:
             at += 1 if marker == 0xFF else 2
             continue
-        length = (view[at + 2] << 8) | view[at + 3]
-        if marker in (0xDA, 0xD9) or length < 2:
+        if marker in _END or length < 2:
             break
-        if marker == 0xE1 and orientation == 1 and bytes(view[at + 4 : at + 10]) == b"Exif\0\0":
+        if marker <= 0xCF:
+            if marker >= 0xC0 and marker not in _NO_SOF and not frame:
+                frame, kind = at + 4, marker
+        elif marker == 0xE1 and orientation == 1 and bytes(view[at + 4 : at + 10]) == b"Exif\0\0":
             orientation = _exif_orientation(bytes(view[at + 10 : at + 2 + length]))
         elif marker == 0xDD:
             restarts = True
-        elif 0xC0 <= marker <= 0xCF and marker not in _NO_SOF and not frame:
-            frame, kind = at + 4, marker
         at += 2 + length
     if not frame or frame + 6 > n:
         raise not_an_image(data, where, "a JPEG that ends, or turns to nonsense, before its frame header")

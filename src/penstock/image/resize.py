@@ -32,7 +32,7 @@ _local = threading.local()
 
 def resize(
     image: NDArray[np.uint8],
-    size: tuple[int, int],
+    size: tuple[int, ...],
     *,
     method: str = "antialias",
     out: NDArray[np.uint8] | None = None,
@@ -52,19 +52,23 @@ def resize(
         raise UsageError("a size of at least 1 x 1", got=f"{height} x {width}")
     if out is None:
         out = np.empty((height, width, image.shape[2]), np.uint8)
-    y, x, h, w = box or (0.0, 0.0, float(image.shape[0]), float(image.shape[1]))
     if method == "pillow":
+        y, x, h, w = box or (0, 0, *image.shape[:2])
         _pillow(image, out, (x, y, x + w, y + h))
         return out
     cv2 = opencv()
+    y = x = 0.0
+    h, w = image.shape[:2]
+    whole = box is None
     if box is not None:
-        image, y, x = _trim(image, y, x, h, w)
-    whole = (y, x, h, w) == (0, 0, image.shape[0], image.shape[1])
-    if whole and image.shape[:2] == (height, width):
+        _, _, h, w = box
+        image, y, x = _trim(image, *box)
+        whole = (y, x, h, w) == (0, 0, *image.shape[:2])
+    if whole and h == height and w == width:
         out[:] = image
         return out
     if method == "antialias":
-        image, (y, x, h, w) = _soften(cv2, image, (y, x, h, w), (height, width))
+        image = _soften(cv2, image, h / height, w / width, (height, width) if whole else None)
     how = cv2.INTER_NEAREST if method == "nearest" else cv2.INTER_LINEAR
     if image.shape[2] == 1:  # OpenCV drops a channel axis of 1, so it is taken away on both sides
         image, target = image[..., 0], out[..., 0]
@@ -90,23 +94,22 @@ def _trim(image: NDArray[np.uint8], y: float, x: float, h: float, w: float) -> t
 
 
 def _soften(
-    cv2: Any, image: NDArray[np.uint8], box: tuple[float, float, float, float], size: tuple[int, int]
-) -> tuple[NDArray[np.uint8], tuple[float, float, float, float]]:
-    """Shrinks by a whole factor where the shrink is 4 or more, then blurs by what bilinear sampling still lacks."""
-    y, x, h, w = box
-    whole = (y, x, h, w) == (0, 0, image.shape[0], image.shape[1])
-    steps = [max(1, int(side / target / 2)) if whole else 1 for side, target in ((h, size[0]), (w, size[1]))]
-    if max(steps) > 1:
-        shape = (max(1, image.shape[0] // steps[0]), max(1, image.shape[1] // steps[1]))
+    cv2: Any, image: NDArray[np.uint8], down: float, across: float, size: tuple[int, int] | None
+) -> NDArray[np.uint8]:
+    """Blurs by what bilinear sampling lacks for shrinking so many times; whole pictures, whose target `size` is given,
+    are first shrunk by a whole factor where the shrink is 4 or more."""
+    if size is not None and (down >= 4 or across >= 4):
+        steps = [max(1, int(shrink / 2)) for shrink in (down, across)]
+        shape = [max(1, side // step) for side, step in zip(image.shape[:2], steps, strict=True)]
         small = cv2.resize(image, shape[::-1], interpolation=cv2.INTER_AREA)
         image = small if small.ndim == 3 else small[..., None]
-        h, w = float(shape[0]), float(shape[1])
-    ky, kx = kernel(h / size[0]), kernel(w / size[1])
-    if len(ky) > 1 or len(kx) > 1:
-        plane = image[..., 0] if image.shape[2] == 1 else image
-        soft = cv2.sepFilter2D(plane, -1, kx, ky, dst=_scratch(plane.shape), borderType=cv2.BORDER_REPLICATE)
-        image = soft if soft.ndim == 3 else soft[..., None]
-    return image, (y, x, h, w)
+        down, across = shape[0] / size[0], shape[1] / size[1]
+    if down < BLUR_FROM and across < BLUR_FROM:
+        return image
+    plane = image[..., 0] if image.shape[2] == 1 else image
+    soft = _scratch(plane.shape)
+    cv2.sepFilter2D(plane, -1, kernel(across), kernel(down), dst=soft, borderType=cv2.BORDER_REPLICATE)
+    return soft if soft.ndim == 3 else soft[..., None]
 
 
 def _scratch(shape: tuple[int, ...]) -> NDArray[np.uint8]:

@@ -8,7 +8,6 @@ are read, each checked against `limits.record_bytes` before it is.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from penstock._errors import BadRecords, RecordError, UsageError
 from penstock._hash import content_id
 from penstock._limits import LIMITS, Limits
+from penstock._whole import Arena, read_whole
 from penstock.columns import Columns, strings
 from penstock.sources.names import Names
 
@@ -73,12 +73,16 @@ class MediaFolder:
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """The encoded bytes of these files; `BadRecords` names each one that cannot be read."""
-        paths = [self.names[int(i)] for i in indices]
-        datas: list[bytes] = []
+        return self.borrow(indices, None)
+
+    def borrow(self, indices: NDArray[np.int64], arena: Arena | None) -> Columns:
+        """The same with bytes that lie in an arena, for a reader that is done with them before it clears it."""
+        paths = [self.names[i] for i in indices.tolist()]
+        datas: list[bytes | memoryview] = []
         errors: list[RecordError] = []
         for row, path in enumerate(paths):
             try:
-                datas.append(self._bytes(path))
+                datas.append(self._bytes(path, arena))
             except RecordError as error:
                 error.row = row
                 errors.append(error)
@@ -89,22 +93,9 @@ class MediaFolder:
             columns["label"] = self.labels[indices]
         return columns
 
-    def _bytes(self, path: str) -> bytes:
-        full = os.path.join(self.root, path)
-        try:
-            found = os.stat(full)
-            if not stat.S_ISREG(found.st_mode):
-                raise RecordError("a regular file", got="a pipe, device or folder", where=full)
-            if found.st_size > self.limits.record_bytes:
-                raise RecordError(
-                    f"a file of at most {self.limits.record_bytes:,} bytes", got=f"{found.st_size:,} bytes", where=full,
-                    fix="leave it out, or pass limits=Limits(record_bytes=...)",
-                )  # fmt: skip
-            with open(full, "rb", buffering=0) as file:
-                data = file.read()
-        except OSError as error:
-            got = f"{type(error).__name__}: {error.strerror}"
-            raise RecordError("a readable file", got=got, where=full, fix="was it moved or deleted?") from error
+    def _bytes(self, path: str, arena: Arena | None) -> bytes | memoryview:
+        full = f"{self.root}{os.sep}{path}"
+        data = read_whole(full, self.limits, where=full, arena=arena)
         if not data:
             raise RecordError("a file with content", got="0 bytes", where=full, fix="remove it or write it again")
         return data

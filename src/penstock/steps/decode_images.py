@@ -8,6 +8,7 @@ file, `.skip_errors()` fills its place (and decodes the other rows of that batch
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -17,17 +18,22 @@ from numpy.typing import NDArray
 from penstock import _rng
 from penstock._buffers import Buffers
 from penstock._errors import BadRecords, PenstockError, RecordError, UsageError
+from penstock._whole import Arena, read_whole
 from penstock.columns import Columns
-from penstock.image.batch import decode_into
+from penstock.image.batch import fill_row
+from penstock.image.decode import How
 from penstock.image.geometry import center_crop_params, crop_params, flip_params, opencv
 from penstock.image.jpeg import CHANNELS
 from penstock.image.normalise import Stat, normalise, table_for
-from penstock.image.probe import Data, ImageInfo, probe, read_file
+from penstock.image.probe import Data, ImageInfo, probe
 from penstock.image.resize import METHODS
+from penstock.sources.folders import ImageFolder
 from penstock.steps.base import Context
 from penstock.steps.mapping import row_keys
 from penstock.steps.media import FilePath, Media, MediaStep, located, payloads
-from penstock.steps.node import Above, Fetched, Node, Picks
+from penstock.steps.node import Above, Fetched, Leaf, Node, Picks
+
+_local = threading.local()
 
 Crop = Literal["random", "center"]
 Layout = Literal["NHWC", "NCHW"]
@@ -111,8 +117,12 @@ class DecodeImages(MediaStep):
             return crop_params(keys, heights, widths, self.scale, self.ratio)
         return center_crop_params(heights, widths, self.size[1] / self.size[0], self.share)
 
-    def apply(self, medias: list[Media], keys: _rng.U64, buffers: Buffers) -> NDArray[Any]:
-        """The array of these pictures; `BadRecords` names the bad ones, by their headers before any is decoded."""
+    def apply(self, medias: list[Media], keys: _rng.U64, buffers: Buffers, own: bool = False) -> NDArray[Any]:
+        """The array of these pictures; `BadRecords` names the bad ones, by their headers before any is decoded.
+
+        `own`: nobody else looks at their bytes.
+        """
+        how = How(self.mode, self.exif, self.method, self.strict, limits=self.limits, own=own)
         datas, infos = self._look(medias)
         boxes = self.boxes(infos, keys)
         flips = flip_params(keys, self.mirror).tolist() if self.mirror else [False] * len(datas)
@@ -123,10 +133,7 @@ class DecodeImages(MediaStep):
         errors: list[RecordError] = []
         for row, (place, data, info, crop, flip) in enumerate(zip(out, datas, infos, crops, flips, strict=True)):
             try:
-                decode_into(
-                    place, data, crop=crop, flip=flip, mean=self.mean, std=self.std, exif=self.exif,
-                    method=self.method, strict=self.strict, limits=self.limits, info=info,
-                )  # fmt: skip
+                fill_row(place, data, how, crop, flip, self.mean, self.std, info=info)
             except RecordError as error:
                 error.row = row
                 errors.append(error)
@@ -143,7 +150,7 @@ class DecodeImages(MediaStep):
         errors: list[RecordError] = []
         for row, media in enumerate(medias):
             try:
-                data = read_file(media, where="", limits=self.limits) if isinstance(media, FilePath) else media
+                data = read_whole(media, self.limits) if isinstance(media, FilePath) else media
                 infos.append(probe(data, limits=self.limits))
                 datas.append(data)
             except RecordError as error:
@@ -171,21 +178,38 @@ def _numbers(stat: Stat) -> tuple[float, ...]:
     return tuple(float(v) for v in np.atleast_1d(np.asarray(stat, np.float64)))
 
 
+def _files_of(node: Node) -> ImageFolder | None:
+    """The folder that a node reads from, if nothing between looks at the bytes."""
+    while isinstance(node, Above) and type(node).fetch is Above.fetch:
+        node = node.child
+    return node.source if isinstance(node, Leaf) and isinstance(node.source, ImageFolder) else None
+
+
 class _Decoded(Above):
     def __init__(self, child: Node, step: DecodeImages, base: int) -> None:
         super().__init__(child)
         self.step, self.base = step, base
         self.buffers = Buffers()
+        self.files = _files_of(child) if step.column == "bytes" else None
 
     def _medias(self, columns: Columns) -> list[Media]:
         return payloads(columns, self.step.column, "decode_images", 'name it: .decode_images(224, column="jpg")')
 
     def fetch(self, picks: Picks) -> Fetched:
-        columns, used = self.child.fetch(picks)
+        columns, used = self.child.fetch(picks) if self.files is None else (self._borrowed(self.files, picks), picks)
         with located(self.child, used):
-            made = self.step.apply(self._medias(columns), row_keys(self.base, used), self.buffers)
+            own = self.files is not None
+            made = self.step.apply(self._medias(columns), row_keys(self.base, used), self.buffers, own)
         rest = {name: column for name, column in columns.items() if name != self.step.column}
         return Fetched({self.step.out: made, **rest}, used)
+
+    def _borrowed(self, files: ImageFolder, picks: Picks) -> Columns:
+        """What the child would read, with the bytes in memory of this thread's: they are decoded before it reads on."""
+        arena: Arena | None = getattr(_local, "arena", None)
+        if arena is None:
+            arena = _local.arena = Arena()
+        arena.clear()
+        return files.borrow(picks.record, arena)
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         """Also the crop and the mirror of the row, where its picture has a readable header."""
