@@ -20,13 +20,17 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
+# NumPy takes a 0-d array a third faster than a scalar, which is what small calls are made of.
+_W1, _W2, _S30, _S27, _S31 = (np.array(word, np.uint64) for word in (_M1, _M2, 30, 27, 31))
+
+
 def mix64(x: U64) -> U64:
     """The splitmix64 finaliser: a non-linear bijection of 64-bit integers, element by element (a new array)."""
-    x = x ^ (x >> np.uint64(30))
-    x *= np.uint64(_M1)
-    x ^= x >> np.uint64(27)
-    x *= np.uint64(_M2)
-    x ^= x >> np.uint64(31)
+    x = x ^ (x >> _S30)
+    x *= _W1
+    x ^= x >> _S27
+    x *= _W2
+    x ^= x >> _S31
     return x
 
 
@@ -69,13 +73,19 @@ def keys(base: int, *columns: Any) -> U64:
     return state
 
 
-def bits(row_keys: U64, draw: int) -> U64:
+Draw = int | NDArray[np.int64]  # an array of them broadcasts against the keys
+
+
+def bits(row_keys: U64, draw: Draw) -> U64:
     """The `draw`-th 64 random bits of each key."""
-    step = np.uint64(((draw + 1) * _GOLDEN) & _MASK)
-    return mix64(mix64(row_keys + step) ^ np.uint64(_M2))
+    if isinstance(draw, int):
+        step = np.array(((draw + 1) * _GOLDEN) & _MASK, np.uint64)
+    else:
+        step = (draw + 1).astype(np.uint64) * np.array(_GOLDEN, np.uint64)
+    return mix64(mix64(row_keys + step) ^ _W2)
 
 
-def uniform(row_keys: U64, draw: int, low: float = 0.0, high: float = 1.0) -> NDArray[np.float64]:
+def uniform(row_keys: U64, draw: Draw, low: float = 0.0, high: float = 1.0) -> NDArray[np.float64]:
     """The `draw`-th uniform number in [low, high) of each key.
 
     >>> bool((uniform(keys(1, np.arange(1000)), 0) < 1).all())
@@ -85,7 +95,7 @@ def uniform(row_keys: U64, draw: int, low: float = 0.0, high: float = 1.0) -> ND
     return low + (high - low) * unit
 
 
-def integers(row_keys: U64, draw: int, bound: Any) -> NDArray[np.int64]:
+def integers(row_keys: U64, draw: Draw, bound: Any) -> NDArray[np.int64]:
     """The `draw`-th integer in [0, bound) of each key; `bound` may be an array."""
     scaled = np.floor(uniform(row_keys, draw) * np.asarray(bound, np.float64)).astype(np.int64)
     return np.minimum(scaled, np.asarray(bound, np.int64) - 1)

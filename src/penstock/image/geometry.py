@@ -20,6 +20,8 @@ Box = tuple[int, int, int, int]
 TRIES = 10
 """Draws of area and ratio before a random resized crop falls back to the centre."""
 
+_ATTEMPTS = np.arange(TRIES)
+
 
 def crop_params(
     keys: U64,
@@ -42,23 +44,19 @@ def crop_params(
     _check_range("ratio", ratio)
     tall, wide = (np.broadcast_to(np.asarray(side, np.int64), keys.shape) for side in (heights, widths))
     area = (tall * wide).astype(np.float64)
-    out = _fallback(tall, wide, ratio)
-    todo = np.ones(keys.shape, bool)
-    for attempt in range(TRIES):
-        target = area * uniform(keys, 3 * attempt, *scale)
-        aspect = np.exp(uniform(keys, 3 * attempt + 1, float(np.log(ratio[0])), float(np.log(ratio[1]))))
-        w = np.rint(np.sqrt(target * aspect)).astype(np.int64)
-        h = np.rint(np.sqrt(target / aspect)).astype(np.int64)
-        good = todo & (w > 0) & (w <= wide) & (h > 0) & (h <= tall)
-        if good.any():
-            place = keys[good]
-            out[good, 0] = integers(place, 3 * attempt + 2, tall[good] - h[good] + 1)
-            out[good, 1] = integers(place, 3 * TRIES + attempt, wide[good] - w[good] + 1)
-            out[good, 2], out[good, 3] = h[good], w[good]
-            todo &= ~good
-        if not todo.any():
-            break
-    return out
+    each = keys[:, None]
+    target = area[:, None] * uniform(each, 3 * _ATTEMPTS, *scale)
+    aspect = np.exp(uniform(each, 3 * _ATTEMPTS + 1, float(np.log(ratio[0])), float(np.log(ratio[1]))))
+    w = np.rint(np.sqrt(target * aspect)).astype(np.int64)
+    h = np.rint(np.sqrt(target / aspect)).astype(np.int64)
+    good = (w > 0) & (w <= wide[:, None]) & (h > 0) & (h <= tall[:, None])
+    row, attempt = np.arange(len(keys)), good.argmax(axis=1)
+    h, w = h[row, attempt], w[row, attempt]
+    found = good[row, attempt]
+    y = integers(keys, 3 * attempt + 2, np.where(found, tall - h, 0) + 1)
+    x = integers(keys, 3 * TRIES + attempt, np.where(found, wide - w, 0) + 1)
+    drawn = np.stack([y, x, h, w], axis=1)
+    return drawn if found.all() else np.where(found[:, None], drawn, _fallback(tall, wide, ratio))
 
 
 def flip_params(keys: U64, p: float = 0.5) -> NDArray[np.bool_]:
