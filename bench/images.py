@@ -187,7 +187,7 @@ class Costed:
                 run.close()
 
 
-def run(folder: Path | None = None, count: int = 5, seconds: float = 4.0) -> dict[str, Any]:
+def run(folder: Path | None = None, count: int = 9, seconds: float = 4.0) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as made:
         if folder is None:
             folder = Path(made)
@@ -247,7 +247,7 @@ def compare(folder: Path, count: int, seconds: float) -> dict[str, Any]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="JPEGs to read; without it some are made")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=4.0)
     asked = parser.parse_args()
     run(asked.folder, asked.rounds, asked.seconds)

@@ -20,7 +20,7 @@ from penstock._errors import UsageError
 from penstock.columns import nbytes
 from penstock.engine.cuts import Cuts
 from penstock.engine.ordered import Ordered
-from penstock.engine.pace import GLANCE, Pace
+from penstock.engine.pace import GLANCE, Pace, Trial
 from penstock.engine.stats import Stats
 from penstock.engine.work import Output, Work
 from penstock.plan import Definition, Mix, build
@@ -79,13 +79,14 @@ class Loader:
         self._threads = max(1, _cores() // self._workers) if threads is None and self._workers else threads
         self._prefetch, self._max_bytes, self._timeout = prefetch, max_bytes, timeout
         self._stats = Stats()
+        self._settled: int | None = None  # with threads=None: how many were found to be best
         self._step = 0
 
     # Iteration.
 
     def __iter__(self) -> Run:
         stop = self._cuts.epoch_end(self._step)
-        return _run(self, stop, *self._begin(self._step, stop, self._threads or 0))
+        return _run(self, stop, *self._begin(self._step, stop, self._threads or self._settled or 0))
 
     def __len__(self) -> int:
         """Batches in one whole epoch."""
@@ -230,11 +231,12 @@ def _run(loader: Loader, stop: int | None, items: Items, deliver: Callable[[Any]
     """One `for` over a loader, up to batch `stop`. Dropping it, leaving the loop or Ctrl-C ends its threads.
 
     With `threads=None` batches are computed in the trainer's own thread while that takes less time than handing them
-    over would, and on threads as soon as it does not. The batches are the same.
+    over would, and on threads as soon as it does not, if they help. The batches are the same.
     """
     clock, stats, at = time.perf_counter, loader._stats, loader._step
-    pace = Pace() if loader._threads is None else None
-    watching = pace is not None
+    pace = Pace() if loader._threads is None and loader._settled is None else None
+    trial: Trial | None = None
+    watching, move = pace is not None, -1
     take = iter(items)
     try:
         while True:
@@ -263,12 +265,17 @@ def _run(loader: Loader, stop: int | None, items: Items, deliver: Callable[[Any]
                 stats.began = began
             if pace is not None and (watching or not at & GLANCE):
                 if watching and pace.end(now - began, cpu):
-                    pace, watching = None, False
-                    items.close()
-                    items, deliver = loader._begin(at, stop, _cores())
-                    take = iter(items)
+                    move = _cores()
+                    trial, pace, watching = Trial(pace.cost, move), None, False
                 else:
                     watching = pace.watching if watching else pace.glance(stats.waited)
+            elif trial is not None and (worth := trial.end(now - began)) is not None:
+                trial, loader._settled = None, _cores() if worth else 0
+                move = -1 if worth else 0
+            if move >= 0:
+                items.close()
+                items, deliver = loader._begin(at, stop, move)
+                take, move = iter(items), -1
             yield batch
     finally:
         items.close()
