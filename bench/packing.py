@@ -68,7 +68,7 @@ def write_store(folder: Path) -> None:
     write_manifest(folder, shards)
 
 
-def run(seconds: float = 1.0, count: int = 7) -> dict[str, Any]:
+def run(seconds: float = 1.0, count: int = 13) -> dict[str, Any]:
     took, megabytes, fill = plan()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -67,7 +67,7 @@ def read_whole(
                     fix="leave it out, or pass limits=Limits(record_bytes=...)",
                 )  # fmt: skip
             room = arena.take(size) if arena is not None and hasattr(os, "readv") else None
-            return _bytes(opened, size) if room is None else _into(opened, room)
+            return read_open(opened, size) if room is None else _into(opened, room)
         finally:
             os.close(opened)
     except OSError as error:
@@ -75,7 +75,8 @@ def read_whole(
         raise RecordError("a readable file", got=got, where=where, fix="was it moved or deleted?") from error
 
 
-def _bytes(opened: int, size: int) -> bytes:
+def read_open(opened: int, size: int) -> bytes:
+    """Up to `size` bytes of an open file; fewer where it ends before."""
     data = os.read(opened, size)
     while len(data) < size and (more := os.read(opened, size - len(data))):
         data += more

@@ -18,12 +18,14 @@ from typing import Any, BinaryIO
 from penstock._errors import RecordError
 from penstock._limits import LIMITS, Limits
 from penstock._optional import need
+from penstock._whole import read_open
 from penstock.audio import wav
 
 Media = bytes | bytearray | memoryview | str | os.PathLike[str]
 
 UNKNOWN_FRAMES = 1 << 60
 MAX_CHANNELS = 64
+WHOLE_BYTES = 256 << 10  # files up to this are read whole at once: a header in many small reads costs more
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +99,23 @@ def _open(data: Media, where: str, limits: Limits) -> BinaryIO:
     if not isinstance(data, str | os.PathLike):
         return _Calm(data)
     try:
-        file = os.fdopen(os.open(data, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+        opened = os.open(data, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         raise RecordError("a readable file", got=f"{type(error).__name__}: {error.strerror}", where=where) from error
-    found = os.fstat(file.fileno())
+    found = os.fstat(opened)
     size = found.st_size
     if not stat.S_ISREG(found.st_mode):  # a pipe opened without waiting for its writer
-        file.close()
+        os.close(opened)
         raise RecordError("a regular file", got="a pipe, device or folder", where=where)
     if size > limits.record_bytes:
-        file.close()
+        os.close(opened)
         raise RecordError(f"a file of at most {limits.record_bytes:,} bytes", got=f"{size:,} bytes", where=where)
-    return file
+    if size > WHOLE_BYTES:
+        return os.fdopen(opened, "rb")
+    try:
+        return _Calm(read_open(opened, size))
+    finally:
+        os.close(opened)
 
 
 def _sound(source: Any, head: bytes, where: str) -> Any:

@@ -23,6 +23,7 @@ from penstock.columns import Ragged
 
 LONG = 256  # mean values in a row above which rows are copied one by one
 Side = Literal["right", "left"]
+Empty = Callable[..., NDArray[Any]]  # shape, type -> an array whose contents are unknown
 Lengths = NDArray[np.int64]
 
 _INT64 = np.dtype(np.int64)
@@ -82,11 +83,12 @@ def pad_rows(
     dtype: Any = None,
     max_length: int | None = None,
     truncate: Side = "right",
+    empty: Empty = np.empty,
 ) -> tuple[NDArray[Any], Lengths]:
     """Rows as one array (rows, width), filled with `value`, and how many values of each row it holds.
 
     The width is the longest row, or `length`, rounded up to a `multiple`. With `max_length`, longer rows are cut on
-    the `truncate` side. `side` says where the padding goes.
+    the `truncate` side. `side` says where the padding goes, `empty` where memory for long rows comes from.
 
     >>> out, lengths = pad_rows([[1, 2, 3], [4]], -1, side="left")
     >>> out.tolist(), lengths.tolist()
@@ -96,7 +98,7 @@ def pad_rows(
     """
     check_padding(side=side, truncate=truncate, length=length, multiple=multiple, max_length=max_length)
     if isinstance(rows, Ragged):
-        return _pad_ragged(rows, value, side, length, multiple, dtype, max_length, truncate)
+        return _pad_ragged(rows, value, side, length, multiple, dtype, max_length, truncate, empty)
     wanted = None if dtype is None else np.dtype(dtype)
     fast = {np.ndarray, list} if wanted == _INT64 else {np.ndarray}
     types = set(map(type, rows))
@@ -171,6 +173,7 @@ def _pad_ragged(
     dtype: Any,
     max_length: int | None,
     truncate: Side,
+    empty: Empty,
 ) -> tuple[NDArray[Any], Lengths]:
     full = rows.lengths
     width = padded_width(full, length=length, multiple=multiple, max_length=max_length)
@@ -178,10 +181,12 @@ def _pad_ragged(
     n = len(rows)
     starts = rows.offsets[:-1] if truncate == "right" else rows.offsets[1:] - lengths
     if n and len(rows.values) >= LONG * n:  # copying long rows one by one beats an index for every value
-        rectangle = np.full((n, width), value, dtype or rows.dtype)
+        rectangle = empty((n, width), np.dtype(dtype or rows.dtype))
         for line, start, count in zip(rectangle, starts.tolist(), lengths.tolist(), strict=True):
             at = 0 if side == "right" else width - count
             line[at : at + count] = rows.values[start : start + count]
+            line[:at] = value
+            line[at + count :] = value
         return rectangle, lengths
     places = np.arange(n, dtype=np.int64) * width
     if side == "left":

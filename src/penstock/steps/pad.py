@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._buffers import Buffers
 from penstock._errors import UsageError
 from penstock.batching.pad import Side, pad_rows
 from penstock.columns import Columns, Ragged
@@ -19,6 +20,7 @@ from penstock.steps.base import Context, Step
 from penstock.steps.node import Node, Picks
 
 IGNORE = -100
+_buffers = Buffers()
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Pad(Step):
                 multiple=self.multiple,
                 max_length=length if self.truncate else None,
                 dtype=dtype,
+                empty=_buffers.empty,
             )
             out[name] = padded
             if name == "input_ids":
