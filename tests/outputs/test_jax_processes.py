@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import socket
@@ -14,11 +15,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock.capibara.loader import CapibaraDataLoader
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [f"{i:03d}" for i in range(64)]
 BATCH, DEVICES = 8, 4  # devices over all processes
+
+
+def packed() -> ps.Pipeline:
+    """Also run by the worker, from its source."""
+    lengths = np.random.default_rng(0).integers(20, 90, 200)
+    edges = np.concatenate([[0], np.cumsum(lengths)])
+    return ps.open_tokens(np.arange(edges[-1]).astype(np.uint16), edges).pack(128).shuffle(seed=1).batch(8)
+
+
+PACKED = "from __future__ import annotations\nimport numpy as np\nimport penstock as ps\n" + inspect.getsource(packed)
 
 WORKER = """
 import json, sys
@@ -59,6 +71,10 @@ for _ in range(int(steps)):
     pieces = [(s.index[0].start or 0, s.index[1].start or 0, np.asarray(s.data).tolist()) for s in shards]
     out["shards"].append(pieces)
 out["state"] = loader.state_dict()
+if layout == "rows":
+    batches = list(packed().to_jax(sharding=sharding))
+    assert all("cu_seqlens" not in b and "max_seqlen" not in b for b in batches)
+    out["packed"] = [[int(total(b["input_ids"])), int(total(b["labels"])), int(b["valid_labels"])] for b in batches]
 print(json.dumps(out))
 """
 
@@ -72,7 +88,7 @@ def start(world: int, cache: Path, state: Any, steps: int, layout: str = "rows")
     environ.pop("XLA_FLAGS", None)
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(WORKER), f"127.0.0.1:{port}", str(world), str(rank)]
+            [sys.executable, "-c", PACKED + textwrap.dedent(WORKER), f"127.0.0.1:{port}", str(world), str(rank)]
             + [str(DEVICES // world), str(cache), saved, str(steps), layout],
             env=environ,
             stdout=subprocess.PIPE,
@@ -127,6 +143,11 @@ def test_global_arrays_and_resume_on_another_number_of_processes(want: list[np.n
     for said in (first, second):  # every row in exactly one process
         held = [[row for row, _, _ in one["shards"][0]] for one in said]
         assert sorted(row for rows in held for row in rows) == list(range(0, BATCH, BATCH // DEVICES))
+    packs = [
+        [int(b["input_ids"].sum()), int(b["labels"].sum()), int(b["valid_labels"])]
+        for b in packed().to_numpy(threads=0)
+    ]
+    assert len(packs) > 3 and all(one["packed"] == packs for said in (first, second) for one in said)
 
 
 @pytest.mark.parametrize("layout", ["backwards", "columns"])

@@ -137,3 +137,31 @@ def test_wrong_micro_batches() -> None:
 def test_one_process_has_all_rows() -> None:
     mesh = jax.make_mesh((1,), ("data",))
     assert share_of(jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))) == (0, 1)
+
+
+def test_packs_can_be_sharded_and_cut_into_micro_batches() -> None:
+    said = run(
+        """
+        import jax, numpy as np, penstock as ps
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        lengths = np.random.default_rng(0).integers(20, 90, 400)
+        edges = np.concatenate([[0], np.cumsum(lengths)])
+        packed = ps.open_tokens(np.arange(edges[-1]).astype(np.uint16), edges).pack(128).shuffle(seed=1).batch(16)
+        want = list(packed.to_numpy(threads=0))
+        mesh = jax.make_mesh((8,), ("data",))
+        over, every = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+        rows = ("input_ids", "labels", "segment_ids", "position_ids")
+        ways = {"sharded": {"sharding": over}, "micro": {"micro_batches": 2}}
+        for name, how in (ways | {"both": {"sharding": over, "micro_batches": 2}}).items():
+            for a, b in zip(want, packed.to_jax(**how), strict=True):
+                assert set(b) == {*rows, "max_seqlen", "valid_labels"}, sorted(b)
+                for k in rows:
+                    cut = a[k] if name == "sharded" else a[k].reshape(8, 2, -1).swapaxes(0, 1)
+                    assert np.array_equal(cut, b[k]), (name, k)
+                assert int(b["valid_labels"]) == a["valid_labels"] and int(b["max_seqlen"]) == a["max_seqlen"]
+        whole = next(iter(packed.to_jax(sharding=every)))
+        assert np.array_equal(whole["cu_seqlens"], want[0]["cu_seqlens"])
+        print("same")
+        """
+    )
+    assert said.strip() == "same"

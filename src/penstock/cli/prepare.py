@@ -100,7 +100,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _announce(facts: dict[str, Any], out: Path, restart: bool) -> None:
     journal = out / "journal.jsonl"
-    say.note(f"{facts['files']:,} files of {facts['kind']}, {say.size(facts.get('bytes') or 0)}")
+    count = facts["files"]
+    say.note(f"{count:,} file{'s' * (count != 1)} of {facts['kind']}, {say.size(facts.get('bytes') or 0)}")
     done = journal.read_bytes().count(b"\n") if journal.exists() and not restart else 0
     if done:
         say.note(f"going on with what an earlier run began in {out}: {done:,} shards are done")

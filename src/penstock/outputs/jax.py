@@ -39,10 +39,16 @@ class JaxOutput:
         self.sharding, self.micro_batches = sharding, micro_batches
         self.spread = sharding is not None and self.jax.process_count() > 1
         self._world = share_of(sharding)[1] if self.spread else 1
+        self._dropped = self._not_given()
         self._by_rank: dict[int, Any] = {}
         self._programs: dict[Any, Any] = {}
         self._guarded = False
         self._quick: Any = None  # found when it is first needed: asking for the backend starts it
+
+    def _not_given(self) -> tuple[str, ...]:
+        """What a packed batch says of its rows in their order, which devices and micro-batches do not have together."""
+        whole = getattr(self.sharding, "is_fully_replicated", True) and self.micro_batches == 1
+        return ("cu_seqlens", "max_seqlen") if self.spread else () if whole else ("cu_seqlens",)
 
     @property
     def expands(self) -> bool:
@@ -67,7 +73,8 @@ class JaxOutput:
         """The columns where they belong, in one call for all of them. The transfer goes on after this returns."""
         if isinstance(columns, Compact):
             return self._expanded(columns)
-        ready = {name: self._checked(name, column) for name, column in columns.items()}
+        given = columns.items()
+        ready = {name: self._checked(name, column) for name, column in given if name not in self._dropped}
         arrays = {name: column for name, column in ready.items() if column.dtype != object}
         if self.spread:
             made = {name: self._global(column) for name, column in arrays.items()}

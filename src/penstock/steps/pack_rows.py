@@ -132,18 +132,16 @@ class Packed(Later):
 
     def make(self, ids: np.dtype[Any], empty: Empty) -> Columns:
         maker, layout, tokens = self.maker, self.layout, self.tokens
-        shape, shift, item = (len(layout), maker.length), maker.shift, tokens.itemsize
-        row = maker.length * item
-        twice = np.ndarray(
-            (1 if shift is None else 2, *shape), tokens.dtype, tokens, self.at * item, ((shift or 0) * item, row, item)
-        )
-        both = empty(twice.shape, ids)
-        np.copyto(both, twice, casting="unsafe")
+        rows, length, shift, item = layout.stop - layout.start, maker.length, maker.shift, tokens.itemsize
+        shape = (1 if shift is None else 2, rows, length)
+        steps = ((shift or 0) * item, length * item, item)
+        both = empty(shape, ids)
+        np.copyto(both, np.ndarray(shape, tokens.dtype, tokens, self.at * item, steps), "unsafe")
         out: Columns = {"input_ids": both[0]}
         if shift is not None:
-            out["labels"] = both[1]
-            self.marks.put(both[1].reshape(-1), layout)
+            out["labels"] = labels = both[1]
+            self.marks.put(labels.reshape(-1), layout)
         cuts = layout.cuts()
         out["segment_ids"], out["position_ids"] = maker.places(layout, cuts)
-        maker.sealed.seal(out, cuts, layout.longest(), shape[0], self.labels)
+        maker.sealed.seal(out, cuts, layout.longest(), rows, self.labels)
         return out

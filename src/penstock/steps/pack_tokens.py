@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.steps.pack_layout import PackLayout
 
 COPY_ABOVE = 24  # mean tokens of a piece above which one copy each beats index arithmetic
+FEW_PARTS = 12
 PADDING = -1  # the number of the part that padding is cut from
 
 
@@ -55,7 +56,12 @@ class Tokens:
         if self.parts is None or self.dtype != self.source.dtype or int(lengths.sum()) < COPY_ABOVE * len(lengths):
             return None
         bounds = self.parts.bounds
-        part = np.searchsorted(bounds, begins, "right") - 1
+        if len(bounds) <= FEW_PARTS:  # comparing with each is quicker than searching
+            part = np.zeros(len(begins), np.int64)
+            for bound in bounds[1:-1].tolist():
+                part += begins >= bound
+        else:
+            part = np.searchsorted(bounds, begins, "right") - 1
         local = begins - bounds[part]
         every, first = np.full(len(sizes), PADDING), np.zeros(len(sizes), np.int64)
         every[mine], first[mine] = part, local
