@@ -7,13 +7,17 @@ overwritten.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
+from collections.abc import Callable
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+Empty = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]  # memory for an array, contents unknown
 
 SMALLEST = 64 << 10  # below this the allocator is as quick
 KEPT_BYTES = 256 << 20
@@ -32,6 +36,17 @@ class Buffers:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """An uninitialised contiguous array; its memory may have served before."""
         return self.take(shape, dtype).view()
+
+    def roomy(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The same, cut out of memory for up to twice as much: for shapes that vary from batch to batch.
+
+        >>> pool = Buffers()
+        >>> first = pool.roomy((300, 200), np.dtype(int)).ctypes.data  # let go at once
+        >>> pool.roomy((299, 210), np.dtype(int)).ctypes.data == first
+        True
+        """
+        size = math.prod(shape)
+        return self.take((1 << max(0, size - 1).bit_length(),), dtype)[:size].reshape(shape)
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """The same for those who give out only views of it: whoever changes its shape changes it for the next one."""

@@ -54,25 +54,38 @@ def read_whole(
     path: str | os.PathLike[str], limits: Limits, *, where: str = "", arena: Arena | None = None
 ) -> bytes | memoryview:
     """The bytes of a regular file of at most `limits.record_bytes`, its size checked before it is read."""
+    opened, size = open_regular(path, limits, where)
+    try:
+        room = arena.take(size) if arena is not None and hasattr(os, "readv") else None
+        return read_open(opened, size) if room is None else _into(opened, room)
+    except OSError as error:
+        raise _unreadable(error, where) from error
+    finally:
+        os.close(opened)
+
+
+def open_regular(path: str | os.PathLike[str], limits: Limits, where: str) -> tuple[int, int]:
+    """A descriptor, to be closed, and the size of a regular file of at most `limits.record_bytes`."""
     try:
         opened = os.open(path, _OPEN)  # plain calls: a file object costs more than reading a small picture
-        try:
-            found = os.fstat(opened)
-            if not stat.S_ISREG(found.st_mode):
-                raise RecordError("a regular file", got="a pipe, device or folder", where=where)
-            size = found.st_size
-            if size > limits.record_bytes:
-                raise RecordError(
-                    f"a file of at most {limits.record_bytes:,} bytes", got=f"{size:,} bytes", where=where,
-                    fix="leave it out, or pass limits=Limits(record_bytes=...)",
-                )  # fmt: skip
-            room = arena.take(size) if arena is not None and hasattr(os, "readv") else None
-            return read_open(opened, size) if room is None else _into(opened, room)
-        finally:
-            os.close(opened)
     except OSError as error:
-        got = f"{type(error).__name__}: {error.strerror}"
-        raise RecordError("a readable file", got=got, where=where, fix="was it moved or deleted?") from error
+        raise _unreadable(error, where) from error
+    found = os.fstat(opened)
+    size = found.st_size
+    if stat.S_ISREG(found.st_mode) and size <= limits.record_bytes:
+        return opened, size
+    os.close(opened)
+    if not stat.S_ISREG(found.st_mode):
+        raise RecordError("a regular file", got="a pipe, device or folder", where=where)
+    raise RecordError(
+        f"a file of at most {limits.record_bytes:,} bytes", got=f"{size:,} bytes", where=where,
+        fix="leave it out, or pass limits=Limits(record_bytes=...)",
+    )  # fmt: skip
+
+
+def _unreadable(error: OSError, where: str) -> RecordError:
+    got = f"{type(error).__name__}: {error.strerror}"
+    return RecordError("a readable file", got=got, where=where, fix="was it moved or deleted?")
 
 
 def read_open(opened: int, size: int) -> bytes:

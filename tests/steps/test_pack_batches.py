@@ -12,8 +12,8 @@ import torch
 
 import penstock as ps
 from penstock.engine.work import Work
-from penstock.steps.node import Later
 from penstock.steps.pack_layout import holes_between
+from penstock.steps.pack_rows import Packed
 from tests.steps.test_pack import documents, store, tokens
 
 LENGTHS = [90, 30, 200, 70, 51, 102, 4, 500, 33, 64, 65, 63, 1, 128] * 6
@@ -34,7 +34,7 @@ def later(pipeline: ps.Pipeline) -> bool:
     """Whether batches of this pipeline are made as they are delivered."""
     loader = pipeline.to_numpy(threads=0)
     work = Work(loader._plan, loader._cuts, loader.output, False, loader._stats)
-    return all(isinstance(part, Later) for part in work.parts(0, 1))
+    return all(isinstance(part, Packed) for part in work.parts(0, 1))
 
 
 @pytest.mark.parametrize("masked", [False, True])

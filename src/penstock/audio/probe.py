@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 from penstock._errors import RecordError
 from penstock._limits import LIMITS, Limits
 from penstock._optional import need
-from penstock._whole import read_open
+from penstock._whole import open_regular, read_open
 from penstock.audio import wav
 
 Media = bytes | bytearray | memoryview | str | os.PathLike[str]
@@ -98,18 +97,7 @@ class _Calm(io.BytesIO):
 def _open(data: Media, where: str, limits: Limits) -> BinaryIO:
     if not isinstance(data, str | os.PathLike):
         return _Calm(data)
-    try:
-        opened = os.open(data, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except OSError as error:
-        raise RecordError("a readable file", got=f"{type(error).__name__}: {error.strerror}", where=where) from error
-    found = os.fstat(opened)
-    size = found.st_size
-    if not stat.S_ISREG(found.st_mode):  # a pipe opened without waiting for its writer
-        os.close(opened)
-        raise RecordError("a regular file", got="a pipe, device or folder", where=where)
-    if size > limits.record_bytes:
-        os.close(opened)
-        raise RecordError(f"a file of at most {limits.record_bytes:,} bytes", got=f"{size:,} bytes", where=where)
+    opened, size = open_regular(data, limits, where)
     if size > WHOLE_BYTES:
         return os.fdopen(opened, "rb")
     try:

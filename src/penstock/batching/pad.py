@@ -18,12 +18,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._buffers import Empty
 from penstock._errors import RecordError, UsageError
 from penstock.columns import Ragged
 
 LONG = 256  # mean values in a row above which rows are copied one by one
 Side = Literal["right", "left"]
-Empty = Callable[..., NDArray[Any]]  # shape, type -> an array whose contents are unknown
 Lengths = NDArray[np.int64]
 
 _INT64 = np.dtype(np.int64)

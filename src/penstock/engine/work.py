@@ -154,7 +154,7 @@ class Work:
         return None if ready else self._deliver
 
     def _deliver(self, part: Columns | Later) -> Any:
-        if isinstance(part, Later):
+        if not isinstance(part, dict):
             if self._lending is None:
                 raise StageError("an output that lends memory", got=self.output.name)
             return self._lending.finish(part.make(self._lending.ids, self._lending.buffers.empty))
@@ -194,7 +194,7 @@ class Work:
     def _make(self, block: Block, lo: int, hi: int) -> list[Any]:
         parts = self._read(block, lo, hi, whole=True)
         began = time.perf_counter()
-        made = [self._deliver(part) if isinstance(part, Later) else self.output.batch(part) for part in parts]
+        made = [self.output.batch(part) if isinstance(part, dict) else self._deliver(part) for part in parts]
         self.stats.add(0, 0, 0.0, 0.0, time.perf_counter() - began)
         return made
 

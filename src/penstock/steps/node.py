@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._buffers import Empty
 from penstock._errors import BadRecords, StageError, UserCodeError
 from penstock.columns import Columns
 from penstock.sources.base import Source, TokenSource
@@ -134,22 +135,17 @@ class Heads(NamedTuple):
     counts: NDArray[np.int32]
 
 
-Empty = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]  # memory for an array, contents unknown
-
-
-class Later:
-    """A batch that has been read, and is made in the moment it is wanted. No ABC: those are slow to recognise."""
-
-    __slots__ = ()
+class Later(Protocol):
+    """A batch that has been read, and is made in the moment it is wanted. It is told from columns by being no dict."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the batch, once it is made."""
-        raise NotImplementedError
+        ...
 
     def make(self, ids: np.dtype[Any], empty: Empty) -> Columns:
         """The columns, sealed, with token ids in their final type."""
-        raise NotImplementedError
+        ...
 
 
 class Laid(NamedTuple):

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._buffers import Empty
 from penstock.columns import Columns
 from penstock.steps.masks import IGNORE
-from penstock.steps.node import Empty, Later, Picks
+from penstock.steps.node import Later, Picks
 from penstock.steps.pack_layout import I32, PackLayout
 from penstock.steps.pack_tokens import Tokens
 
@@ -115,7 +116,7 @@ class PackedRows:
         return segments.reshape(shape), positions.reshape(shape)
 
 
-class Packed(Later):
+class Packed:
     """One batch: its tokens have been read, the rest is made when it is wanted."""
 
     __slots__ = ("at", "labels", "layout", "maker", "marks", "tokens")

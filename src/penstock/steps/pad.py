@@ -67,7 +67,7 @@ class Pad(Step):
                 multiple=self.multiple,
                 max_length=length if self.truncate else None,
                 dtype=dtype,
-                empty=_buffers.empty,
+                empty=_buffers.roomy,
             )
             out[name] = padded
             if name == "input_ids":
