@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from penstock.batching.pad import Side
+from penstock.batching.layout import Side
 from penstock.engine.loader import Loader
 from penstock.outputs.jax import JaxOutput, shared_by
 from penstock.outputs.numpy import NumpyOutput

@@ -249,3 +249,26 @@ def test_tensors_are_writeable_and_own_nothing_of_the_rows() -> None:
     batch = create_collate_fn(0)([{"input_ids": row}])
     batch["input_ids"] += 1
     assert row.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["decoder_input_ids", "decoder_attention_mask"])
+def test_a_decoder_column_as_long_as_the_labels(name: str) -> None:
+    rows = [{"input_ids": [1], "labels": [2, 3], name: [1, 1]}, {"input_ids": [1], "labels": [2, 3], name: [1]}]
+    with pytest.raises(RecordError) as caught:
+        create_seq2seq_collate(0)(rows)
+    assert f"{name!r} to be as long as 'labels' in every row" in str(caught.value)
+    assert "1 and 2" in str(caught.value)
+    assert "row 1 of the batch" in str(caught.value)
+    assert "leave it out" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["list", "numpy", "torch", "jax"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_one_zero_in_one_mask_hides_its_label(kind: str, side: Any) -> None:
+    rows = random_rows([3, 5, 1])
+    rows[1]["attention_mask"][2] = 0
+    given = [{name: MAKERS[kind](value) for name, value in row.items()} for row in rows]
+    batch = create_collate_fn(0, return_tensors="np", padding_side=side)(given)
+    assert batch["attention_mask"].sum(axis=1).tolist() == [3, 4, 1]
+    assert batch["attention_mask"][1, 2] == 0
+    assert batch["labels"][1, 2] == -100

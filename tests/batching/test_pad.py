@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import RecordError, UsageError
-from penstock.batching.pad import as_row, pad_rows, padded_width, valid_mask
+from penstock.batching.layout import lay_out, valid_mask
+from penstock.batching.pad import as_row, pad_rows
 from penstock.columns import Ragged
 
 KINDS = {
@@ -68,7 +69,9 @@ def test_equals_the_definition(
     assert out.dtype == np.int64
     assert out.flags.c_contiguous
     assert out.flags.writeable
-    mask = valid_mask(lengths, out.shape[1], side)
+    mask = valid_mask(lay_out(lengths.tolist(), length=out.shape[1] or None, side=side))
+    assert mask.flags.c_contiguous
+    assert mask.flags.writeable
     assert mask.tolist() == by_definition([[1] * n for n in lengths.tolist()], 0, side, out.shape[1], None, None, cut)
 
 
@@ -101,6 +104,8 @@ def test_a_slice_of_a_ragged_column() -> None:
         ([np.array([1]), np.array([0.5])], "float64 of shape (1,)"),
         ([[1], ["a"]], "shape (1,)"),
         ([[1], [2**63]], "uint64 of shape (1,)"),
+        ([np.array([1], np.uint64), np.array([2**63], np.uint64)], "with values over 9223372036854775807"),
+        ([[1], [torch.tensor(0.5)]], "float32 of shape (1,)"),
     ],
 )
 def test_rows_that_are_not_integers_are_named(rows: Any, got: str) -> None:
@@ -113,7 +118,7 @@ def test_rows_that_are_not_integers_are_named(rows: Any, got: str) -> None:
 
 def test_a_row_longer_than_the_length() -> None:
     with pytest.raises(RecordError, match=r"rows of at most 2 values\n  got:   3\n  where: row 1 of the batch"):
-        padded_width(np.array([1, 3]), length=2)
+        lay_out([1, 3], length=2)
 
 
 @pytest.mark.parametrize(

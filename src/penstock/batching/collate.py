@@ -18,6 +18,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import repeat
 from numbers import Number
 from typing import Any, Literal
 
@@ -25,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._errors import RecordError, UsageError
-from penstock.batching.pad import Lengths, Side, as_row, check_padding, pad_rows, valid_mask
+from penstock.batching.layout import Layout, Side, check_padding, lay_out, valid_mask
+from penstock.batching.pad import as_row, counts_of, place
 from penstock.batching.schema import OutputSchema
 from penstock.columns import Ragged
 
@@ -72,20 +74,21 @@ class CollateOptions:
                 fix="use one of these",
             )
 
-    def pad(
-        self, rows: Sequence[Any] | Ragged | NDArray[Any], value: Any, dtype: Any = None
-    ) -> tuple[NDArray[Any], Lengths]:
-        """Rows padded as these options say."""
-        return pad_rows(
-            rows,
-            value,
+    def lay_out(self, counts: list[int]) -> Layout:
+        """Where rows of these lengths go."""
+        return lay_out(
+            counts,
             side=self.padding_side,
             length=self.max_length,
             max_length=self.max_length,
             multiple=self.pad_to_multiple_of,
             truncate=self.truncation_side,
-            dtype=dtype,
         )
+
+    def pad(self, rows: Sequence[Any] | Ragged, value: Any, dtype: Any = None) -> tuple[NDArray[Any], Layout]:
+        """Rows padded as these options say."""
+        layout = self.lay_out(counts_of(rows))
+        return place(rows, layout, value, dtype), layout
 
     def finish(self, batch: Batch) -> Batch:
         """Dtypes from the schema, then the framework's arrays."""
@@ -197,15 +200,6 @@ def _quick_rows(column: Any) -> list[Any] | Ragged | None:
     return flat_rows(column)
 
 
-def _counts(rows: list[Any] | Ragged | None) -> list[int] | None:
-    if rows is None:
-        return None
-    if isinstance(rows, Ragged):
-        counts: list[int] = rows.lengths.tolist()
-        return counts
-    return list(map(len, rows))
-
-
 def pad_tokens(columns: Mapping[str, Any], options: CollateOptions, skip: frozenset[str] = frozenset()) -> Batch:
     """`input_ids`, `attention_mask`, `labels` where there are any, and the other columns, but for those in `skip`."""
     if "input_ids" not in columns:
@@ -218,43 +212,52 @@ def pad_tokens(columns: Mapping[str, Any], options: CollateOptions, skip: frozen
     rows = _quick_rows(columns["input_ids"])
     if rows is None:
         raise _not_flat("input_ids")
-    counts = _counts(rows)
-    ids, lengths = options.pad(rows, options.pad_token_id, np.int64)
-    mask, whole = _attention(columns.get("attention_mask"), counts, lengths, ids.shape[1], options)
+    layout = options.lay_out(counts_of(rows))
+    ids = place(rows, layout, options.pad_token_id, np.int64)
+    mask, whole = _attention(columns.get("attention_mask"), layout)
     batch: Batch = {"input_ids": ids, "attention_mask": mask}
     for name, column in columns.items():
         if name in batch or name in skip:
             continue
         rows = _quick_rows(column) if name == "labels" else flat_rows(column)
-        if name == "labels" and rows is not None:
-            _check_aligned(name, _counts(rows), counts)
-            labels, _ = options.pad(rows, options.label_pad_token_id, np.int64)
+        if rows is None:
+            batch[name] = stack(column)
+        elif name == "labels":
+            check_aligned(name, rows, layout)
+            labels = place(rows, layout, options.label_pad_token_id, np.int64)
             batch[name] = labels if whole else hide(labels, mask, options.label_pad_token_id)
-        elif rows is not None and (name in options.pad_values or _counts(rows) == counts):
-            batch[name], _ = options.pad(rows, options.pad_values.get(name, 0))
+        elif counts_of(rows) == layout.full:
+            batch[name] = place(rows, layout, options.pad_values.get(name, 0))
+        elif name in options.pad_values:
+            batch[name], _ = options.pad(rows, options.pad_values[name])
         else:
             batch[name] = stack(column)
     return batch
 
 
-def _attention(
-    column: Any, counts: list[int] | None, lengths: Lengths, width: int, options: CollateOptions
-) -> tuple[NDArray[Any], bool]:
+def _attention(column: Any, layout: Layout) -> tuple[NDArray[Any], bool]:
     """The padded attention mask, and whether it is 1 on all of every row."""
-    if isinstance(column, list) and counts is not None and set(map(type, column)) != {np.ndarray}:
-        # A list of ones, by far the usual case, is told from others faster than it is converted.
-        if all(type(v) is list and len(v) == n == v.count(1) for v, n in zip(column, counts, strict=True)):
-            column = None
-        else:
-            column = [np.ones(n, np.int64) if v is None else v for v, n in zip(column, counts, strict=True)]
+    if isinstance(column, list) and type(None) in set(map(type, column)):
+        column = [np.ones(n, np.int64) if v is None else v for v, n in zip(column, layout.full, strict=True)]
     if column is None:
-        return valid_mask(lengths, width, options.padding_side), True
+        return valid_mask(layout), True
     rows = _quick_rows(column)
     if rows is None:
         raise _not_flat("attention_mask")
-    _check_aligned("attention_mask", _counts(rows), counts)
-    mask, _ = options.pad(rows, 0, np.int64)
-    return mask, int(np.count_nonzero(mask)) == int(lengths.sum())
+    check_aligned("attention_mask", rows, layout)
+    if _ones(rows):
+        return valid_mask(layout), True
+    return place(rows, layout, 0, np.int64), False
+
+
+def _ones(rows: list[Any] | Ragged) -> bool:
+    """Whether rows hold nothing but ones: by far the usual mask, and told from others faster than it is converted."""
+    if len(rows) == 0:
+        return True
+    if isinstance(rows, list) and type(rows[0]) is list:
+        return list(map(list.count, rows, repeat(1))) == list(map(len, rows))
+    values = rows.values if isinstance(rows, Ragged) else np.concatenate(rows)
+    return values.dtype.kind in "biu" and bool((values == 1).all())
 
 
 def hide(labels: NDArray[Any], mask: NDArray[Any], value: int) -> NDArray[Any]:
@@ -272,15 +275,18 @@ def _not_flat(name: str) -> RecordError:
     )
 
 
-def _check_aligned(name: str, lengths: list[int] | None, counts: list[int] | None) -> None:
-    if lengths is None or counts is None or lengths == counts:
+def check_aligned(name: str, rows: Sequence[Any] | Ragged, layout: Layout, other: str = "input_ids") -> None:
+    """Raises for rows of other lengths than the layout's, which are those of the column `other`."""
+    lengths, counts = counts_of(rows), layout.full
+    if lengths == counts:
         return
     row = next(i for i, (a, b) in enumerate(zip(lengths, counts, strict=True)) if a != b)
+    own = "for labels of their own length use create_seq2seq_collate" if name == "labels" else "or leave it out"
     raise RecordError(
-        f"{name!r} to be as long as 'input_ids' in every row",
+        f"{name!r} to be as long as {other!r} in every row",
         got=f"{lengths[row]} and {counts[row]}",
         where=f"row {row} of the batch",
-        fix="align the two; for labels of their own length use create_seq2seq_collate",
+        fix=f"align the two; {own}",
         row=row,
     )
 

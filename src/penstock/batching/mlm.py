@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from penstock import _rng
 from penstock._errors import UsageError
 from penstock.batching.collate import Batch, CollateOptions, Rows, Tensors, columns_of, pad_tokens
-from penstock.batching.pad import Side
+from penstock.batching.layout import Side
 from penstock.batching.record_id import record_keys
 from penstock.batching.schema import OutputSchema
 

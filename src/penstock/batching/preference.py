@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from penstock._errors import RecordError, UsageError
 from penstock.batching.collate import Batch, CollateOptions, Tensors, columns_of, pad_tokens, shift_left, stack
-from penstock.batching.pad import Side, as_row
+from penstock.batching.layout import Side
+from penstock.batching.pad import as_row
 from penstock.batching.schema import OutputSchema
 
 _ANSWERS = ("chosen", "rejected")

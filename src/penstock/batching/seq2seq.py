@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._errors import RecordError
-from penstock.batching.collate import Batch, CollateOptions, Rows, Tensors, columns_of, pad_tokens
-from penstock.batching.pad import Lengths, Side, valid_mask
+from penstock.batching.collate import Batch, CollateOptions, Rows, Tensors, check_aligned, columns_of, hide, pad_tokens
+from penstock.batching.layout import Layout, Side, valid_mask
+from penstock.batching.pad import counts_of, place
 from penstock.batching.schema import OutputSchema
 
 _TARGET = frozenset({"labels", "decoder_input_ids", "decoder_attention_mask"})
@@ -35,43 +36,35 @@ class Seq2SeqCollate:
                 fix="put the target's tokens in 'labels', without a start token",
             )
         batch = pad_tokens(columns, self.options, skip=_TARGET)
-        lengths: Lengths = np.zeros(0, np.int64)
+        target = "labels" if "labels" in columns else "decoder_input_ids"
+        layout = self.target.lay_out(counts_of(columns[target]))
         if "labels" in columns:
-            labels, lengths = self.target.pad(columns["labels"], self.target.label_pad_token_id, np.int64)
-            batch["labels"] = labels
+            batch["labels"] = place(columns["labels"], layout, self.target.label_pad_token_id, np.int64)
         if "decoder_input_ids" in columns:
-            inputs, given = self.target.pad(columns["decoder_input_ids"], self.target.pad_token_id, np.int64)
-            if "labels" in columns and (given != lengths).any():
-                row = int(np.argmax(given != lengths))
-                raise RecordError(
-                    "'decoder_input_ids' to be as long as 'labels' in every row",
-                    got=f"{given[row]} and {lengths[row]}",
-                    where=f"row {row} of the batch",
-                    fix="leave 'decoder_input_ids' out: they are made from 'labels'",
-                    row=row,
-                )
-            lengths = given
+            check_aligned("decoder_input_ids", columns["decoder_input_ids"], layout, target)
+            inputs = place(columns["decoder_input_ids"], layout, self.target.pad_token_id, np.int64)
         else:
-            inputs = self._shift_right(batch["labels"], lengths)
+            inputs = self._shift_right(batch["labels"], layout)
         batch["decoder_input_ids"] = inputs
         if "decoder_attention_mask" in columns:
-            mask, _ = self.target.pad(columns["decoder_attention_mask"], 0, np.int64)
+            check_aligned("decoder_attention_mask", columns["decoder_attention_mask"], layout, target)
+            mask = place(columns["decoder_attention_mask"], layout, 0, np.int64)
         else:
-            mask = valid_mask(lengths, inputs.shape[1], self.target.padding_side)
+            mask = valid_mask(layout)
         batch["decoder_attention_mask"] = mask
         if "labels" in batch:
-            np.copyto(batch["labels"], self.target.label_pad_token_id, where=mask == 0)
+            hide(batch["labels"], mask, self.target.label_pad_token_id)
         return self.options.finish(batch)
 
-    def _shift_right(self, labels: NDArray[Any], lengths: Lengths) -> NDArray[Any]:
+    def _shift_right(self, labels: NDArray[Any], layout: Layout) -> NDArray[Any]:
         out = np.full_like(labels, self.target.pad_token_id)
         width = labels.shape[1]
         if width == 0:
             return out
         out[:, 1:] = labels[:, :-1]
         out[out == self.target.label_pad_token_id] = self.target.pad_token_id
-        first = np.zeros(len(out), np.int64) if self.target.padding_side == "right" else width - lengths
-        filled = lengths > 0 if self.target.padding_side == "left" else np.ones(len(out), bool)
+        first = np.array(layout.starts())
+        filled = first < width
         out[np.flatnonzero(filled), first[filled]] = self.decoder_start_token_id
         return out
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from penstock._errors import UsageError
-from penstock.batching.pad import Side
+from penstock.batching.layout import Side
 from penstock.order._superblocks import LengthSource, require_choice
 from penstock.order.buckets import BucketPlan, bucket_of, plan_buckets
 from penstock.steps.batch import Remainder

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from penstock._errors import UsageError
-from penstock.batching.pad import Side
+from penstock.batching.layout import Side
 from penstock.order._superblocks import LengthSource, require, require_choice
 from penstock.order.budget import OVERLONG, BudgetPlan, plan_budget
 from penstock.steps.planned import PlannedStep

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from penstock._buffers import Buffers
 from penstock._errors import UsageError
-from penstock.batching.pad import Side, pad_rows
+from penstock.batching.layout import Side
+from penstock.batching.pad import pad_rows
 from penstock.columns import Columns, Ragged
 from penstock.steps.base import Context, Step
 from penstock.steps.node import Node, Picks
