@@ -4,7 +4,8 @@ Measured on 32 rows (log-normal, mean 200): a copy per row costs a third of a bo
 half of a gather, and less than joining rows and pieces of padding, so rows that are separate arrays are copied one by
 one. Lists of integers are written by `struct` straight into the result, in about the time it takes to look at each
 integer once (11 ns; `array` and `numpy.fromiter` take 16, `numpy.array` 19). A `Ragged` column already lies in one
-block, so short rows of it are placed with one scatter.
+block, so it is written through the mask of its places: 1.5 to 4 times as fast as an index for every value or a copy for
+every row.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from numpy.typing import NDArray
 
 from penstock._buffers import Empty
 from penstock._errors import RecordError
-from penstock.batching.layout import Layout, Lengths, Side, check_padding, lay_out
+from penstock.batching.layout import Layout, Lengths, Side, check_padding, lay_out, valid_mask
 from penstock.columns import Ragged
-
-LONG = 256  # mean values in a row above which rows are copied one by one
+from penstock.order._pieces import ranges
 
 _INT64 = np.dtype(np.int64)
 _MOST = 2**63 - 1
@@ -162,24 +162,16 @@ def _refuse(rows: Sequence[Any] | NDArray[Any], wanted: np.dtype[Any] | None) ->
 
 
 def _place_ragged(rows: Ragged, layout: Layout, value: Any, dtype: Any, empty: Empty) -> NDArray[Any]:
-    n, width = layout.shape
+    out = empty(layout.shape, np.dtype(dtype or rows.dtype))
+    out.fill(value)
+    out[valid_mask(layout, np.bool_)] = _kept_values(rows, layout)
+    return out
+
+
+def _kept_values(rows: Ragged, layout: Layout) -> NDArray[Any]:
+    """The values of all rows one after another, without what is cut."""
+    if not layout.cuts and rows.offsets[0] == 0 and rows.offsets[-1] == len(rows.values):
+        return rows.values
     lengths = layout.lengths()
     starts = rows.offsets[:-1] if layout.truncate == "right" else rows.offsets[1:] - lengths
-    if n and len(rows.values) >= LONG * n:  # copying long rows one by one beats an index for every value
-        rectangle = empty((n, width), np.dtype(dtype or rows.dtype))
-        for line, start, count in zip(rectangle, starts.tolist(), layout.counts, strict=True):
-            at = 0 if layout.side == "right" else width - count
-            line[at : at + count] = rows.values[start : start + count]
-            line[:at] = value
-            line[at + count :] = value
-        return rectangle
-    places = np.arange(n, dtype=np.int64) * width
-    if layout.side == "left":
-        places += width - lengths
-    out = np.full(n * width, value, dtype or rows.dtype)
-    before = np.cumsum(lengths) - lengths
-    steps = np.arange(int(lengths.sum()), dtype=np.int64)
-    whole = len(steps) == len(rows.values)
-    source = rows.values if whole else rows.values[steps + np.repeat(starts - before, lengths)]
-    out[steps + np.repeat(places - before, lengths)] = source
-    return out.reshape(n, width)
+    return rows.values[ranges(starts, lengths)]

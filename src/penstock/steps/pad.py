@@ -7,15 +7,14 @@ are `input_ids` but no labels, `labels[t]` is the token after `input_ids[t]`, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._buffers import Buffers
 from penstock._errors import UsageError
-from penstock.batching.layout import Side
-from penstock.batching.pad import pad_rows
+from penstock.batching.layout import Layout, Side, check_padding, lay_out, valid_mask
+from penstock.batching.pad import counts_of, place
 from penstock.columns import Columns, Ragged
 from penstock.steps.base import Context, Step
 from penstock.steps.node import Node, Picks
@@ -42,6 +41,7 @@ class Pad(Step):
             raise UsageError('a length or "longest" in .pad()', got=repr(self.to), fix='.pad(to="longest")')
         if self.side not in ("right", "left"):
             raise UsageError('side="right" or "left" in .pad()', got=repr(self.side))
+        check_padding(multiple=self.multiple)
         if self.truncate and self.to == "longest":
             raise UsageError(".pad(to=n) with truncate=True", got='to="longest"', fix="give the length to cut at")
 
@@ -60,32 +60,25 @@ class Pad(Step):
         for name, column in ragged.items():
             fill = self.pad_id if name == "input_ids" else IGNORE if name == "labels" else 0
             dtype = np.int64 if name in ("input_ids", "labels") else None
-            padded, lengths = pad_rows(
-                column,
-                fill,
+            layout = lay_out(
+                counts_of(column),
                 side=self.side,
                 length=length,
                 multiple=self.multiple,
                 max_length=length if self.truncate else None,
-                dtype=dtype,
-                empty=_buffers.roomy,
             )
-            out[name] = padded
+            out[name] = place(column, layout, fill, dtype, _buffers.roomy)
             if name == "input_ids":
-                out.update(self._beside(padded, lengths, "labels" in columns))
+                out["attention_mask"] = valid_mask(layout)
+                if self.labels and "labels" not in columns:
+                    out["labels"] = place(_next_tokens(column, layout), layout, IGNORE, np.int64, _buffers.roomy)
         return out
 
-    def _beside(self, ids: NDArray[Any], lengths: NDArray[np.int64], labelled: bool) -> Columns:
-        place = np.arange(ids.shape[1])
-        first = 0 if self.side == "right" else (ids.shape[1] - lengths)[:, None]
-        last = lengths[:, None] if self.side == "right" else ids.shape[1]
-        mask = (place >= first) & (place < last)
-        beside: Columns = {"attention_mask": mask.astype(np.int64)}
-        if self.labels and not labelled:
-            labels = np.full_like(ids, IGNORE)
-            labels[:, :-1] = ids[:, 1:]
-            known = np.zeros_like(mask)
-            known[:, :-1] = mask[:, 1:] & mask[:, :-1]
-            labels[~known] = IGNORE
-            beside["labels"] = labels
-        return beside
+
+def _next_tokens(ids: Ragged, layout: Layout) -> Ragged:
+    """After each token the next one of its row; after the last that is kept, none."""
+    after = np.empty(len(ids.values), np.int64)
+    after[:-1] = ids.values[1:]
+    counts = layout.lengths()
+    after[(ids.offsets[:-1] + counts - 1)[counts > 0]] = IGNORE
+    return Ragged(after, ids.offsets)
