@@ -1,4 +1,7 @@
-"""Puts measured figures between the marks of README.md: `python -m bench.figures` after `make bench`."""
+"""Puts measured figures between the marks of README.md: `python -m bench.figures` after `make bench`.
+
+What was not measured again keeps the figures it has.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,15 @@ from typing import Any
 from bench.common import RESULTS
 
 README = Path(__file__).parent.parent / "README.md"
-MARKS = re.compile(r"(<!-- bench:begin -->\n).*?(<!-- bench:end -->)", re.DOTALL)
+MARKS = re.compile(r"(<!-- bench:begin -->\n)(.*?)(<!-- bench:end -->)", re.DOTALL)
+WINDOWS = "Windows of 1,024 tokens from a store of 50 M, batches of 32, shuffled, int64 torch tensors:"
+PREPARE = "JSONL to tokens, 120 MB of Python source, byte-level BPE of 16,000:"
+TARGETS = "Every target, as measured in the same run as its peers:"
+HEADS = {
+    WINDOWS: ("| loader | Mtokens/s | of one bare NumPy gather |", "|---|---:|---:|"),
+    PREPARE: ("| what | MB/s |", "|---|---:|"),
+    TARGETS: ("| bench | what | measured | target | |", "|---|---|---:|---:|---|"),
+}
 
 
 def result(name: str) -> dict[str, Any] | None:
@@ -18,40 +29,34 @@ def result(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def lines() -> list[str]:
-    out: list[str] = []
-    windows = result("windows")
-    if windows:
-        out += ["Windows of 1,024 tokens from a store of 50 M, batches of 32, shuffled, int64 torch tensors:", ""]
-        out += ["| loader | Mtokens/s | of one bare NumPy gather |", "|---|---:|---:|"]
+def rows_of(body: str) -> dict[str, list[str]]:
+    """The rows of each table there is, by the head of its columns."""
+    tables = [block.splitlines() for block in body.split("\n\n") if block.startswith("|")]
+    return {table[0]: table[2:] for table in tables}
+
+
+def lines(body: str) -> list[str]:
+    old = rows_of(body)
+    found = {title: old.get(head[0], []) for title, head in HEADS.items()}
+    if windows := result("windows"):
         bare = windows["mtokens"]["bare gather"]
-        out += [f"| {name} | {value:,.0f} | {value / bare:.2f} |" for name, value in windows["mtokens"].items()]
-        out.append("")
-    prepare = result("prepare")
-    if prepare:
-        out += ["JSONL to tokens, 120 MB of Python source, byte-level BPE of 16,000:", ""]
-        out += ["| what | MB/s |", "|---|---:|"]
-        out += [f"| {name} | {value:.1f} |" for name, value in prepare["mb_per_second"].items()]
-        out.append("")
-    targets = [
-        (n, *row) for n in sorted(p.stem for p in RESULTS.glob("*.json")) for row in (result(n) or {})["targets"]
-    ]
-    if targets:
-        out += [
-            "Every target, as measured in the same runs:",
-            "",
-            "| bench | what | measured | target | |",
-            "|---|---|---:|---:|---|",
-        ]
-        out += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in targets]
-        out.append("")
-    return out
+        found[WINDOWS] = [f"| {n} | {value:,.0f} | {value / bare:.2f} |" for n, value in windows["mtokens"].items()]
+    if prepare := result("prepare"):
+        found[PREPARE] = [f"| {name} | {value:.1f} |" for name, value in prepare["mb_per_second"].items()]
+    measured = {path.stem: (result(path.stem) or {})["targets"] for path in RESULTS.glob("*.json")}
+    kept = [row for row in found[TARGETS] if row.split("|")[1].strip() not in measured]
+    new = ["| " + " | ".join([name, *map(str, row)]) + " |" for name, rows in measured.items() for row in rows]
+    found[TARGETS] = sorted(kept + new, key=lambda row: row.split("|")[1])  # stable: rows of a bench stay in order
+    return [line for title, rows in found.items() if rows for line in (title, "", *HEADS[title], *rows, "")]
 
 
 def run() -> None:
     text = README.read_text()
-    body = "\n".join(lines())
-    README.write_text(MARKS.sub(lambda m: f"{m[1]}{body}{m[2]}", text))
+    marked = MARKS.search(text)
+    if marked is None:
+        raise SystemExit(f"{README.name} has no marks for figures: <!-- bench:begin --> and <!-- bench:end -->")
+    body = "\n".join(lines(marked[2]))
+    README.write_text(MARKS.sub(lambda m: f"{m[1]}{body}{m[3]}", text))
     print(f"wrote {len(body)} characters into {README.name}")
 
 
