@@ -8,7 +8,6 @@ is ever unpickled. Memory holds `cache_size` records, the least recently used go
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import _hash
+from penstock import _files, _hash
 from penstock._code import code_id
 from penstock._errors import RecordError, UsageError
 from penstock.datasets.base import BaseDataset
@@ -91,9 +90,8 @@ class CachedDataset(BaseDataset):
             raise UsageError(
                 "arrays of numbers to keep on disk", got=f"dtype {made.dtype}", fix="cache_dir=None keeps any object"
             )
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+        with _files.atomic_file(str(path)) as file:
             np.save(file, made, allow_pickle=False)
-        os.replace(file.name, path)
         return made
 
     def _content(self, raw: Any) -> str:

@@ -89,7 +89,7 @@ class Journal:
 
     def _sweep(self) -> None:
         """Removes what a kill in the middle of writing a small file leaves under a temporary name."""
-        for name in (JOURNAL, JOB, "skipped.jsonl"):
+        for name in (JOURNAL, JOB, "skipped.jsonl", "manifest.json"):
             for path in self.folder.glob(f".{name}.*.tmp"):
                 path.unlink(missing_ok=True)
 

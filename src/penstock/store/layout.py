@@ -15,11 +15,9 @@ xxh3 is made to notice accidents; it does not stop someone who writes a false sh
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -336,24 +334,3 @@ def page_spans(first: int, stop: int, page_bytes: int) -> Iterator[tuple[int, in
     """Start and stop of each page of the bytes [first, stop), `first` on a page boundary."""
     for at in range(first, stop, page_bytes):
         yield at, min(at + page_bytes, stop)
-
-
-def replace_durably(temporary: Path, final: Path) -> None:
-    """Renames a finished, fsynced file and makes the new name itself durable."""
-    os.replace(temporary, final)
-    if os.name == "posix":
-        folder = os.open(final.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a small file so that a reader sees the old one or the whole new one."""
-    temporary = path.with_name(f".{path.name}.partial")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    replace_durably(temporary, path)

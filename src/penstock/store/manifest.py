@@ -16,6 +16,7 @@ from typing import Any
 
 import xxhash
 
+from penstock import _files
 from penstock._errors import StoreError, UsageError
 from penstock._version import __version__
 from penstock.store import layout
@@ -83,7 +84,7 @@ def write_manifest(
             got=f"{len(data)} bytes",
             fix="use fewer, larger shards",
         )
-    layout.write_atomically(Path(folder) / NAME, data)
+    _files.atomic_write(os.path.join(folder, NAME), data)
     return manifest
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock import _files
 from penstock._errors import DataError, UsageError
 from penstock.columns import Column, Columns, Ragged
 from penstock.store import layout
@@ -188,7 +189,8 @@ class ShardWriter:
         file.flush()
         os.fsync(file.fileno())
         file.close()
-        layout.replace_durably(self._temporary, self.path)
+        os.replace(self._temporary, self.path)
+        _files.sync_folder(str(self.path.parent))
         self._drop_spools()
         dtype = sections[0].dtype
         size = body + len(tail)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock import _files
 from penstock._errors import DataError, UsageError
 from penstock._optional import need
 from penstock.text.tokenizers import hf
@@ -119,9 +120,7 @@ class MicroTransformerTokenizer:
             ("tokenizer.json", str(self._backend.to_str(pretty=True))),
             ("tokenizer_config.json", json.dumps(config, indent=2)),
         ):
-            partial = place / f".{name}.{os.getpid()}.tmp"
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(place / name)
+            _files.atomic_write(str(place / name), text.encode())
         return place
 
     save_pretrained = save
