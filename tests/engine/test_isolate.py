@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.child import Half, Job, load, ship
-from penstock.engine.isolate import LENT
+from penstock.engine.child import Half
+from penstock.engine.link import LENT
 from penstock.engine.ring import Ring
+from penstock.engine.ship import Job, load, ship
 from penstock.outputs.numpy import NumpyOutput
 from penstock.testing import assert_same_batches
 from tests.resume.pipelines import PIPELINES
