@@ -29,6 +29,7 @@ from penstock.steps.guard import SkipErrors
 from penstock.steps.mapping import Map, MapBatches
 from penstock.steps.mix import Mixed
 from penstock.steps.node import Leaf, Node, Picks
+from penstock.steps.pad import Pad
 from penstock.steps.planned import PlannedStep
 
 Stop = Literal["never", "first", "all"]
@@ -195,7 +196,9 @@ def grow(
             if isinstance(step, PlannedStep):
                 node = step.build(node, Context(seed, place, ledger, refusals))
         elif getattr(step, "of_batches", False) or (batched and isinstance(step, MapBatches)):
-            finish.append((step, _rng.key(seed, step.name, place)))  # type: ignore[arg-type]
+            changed = any(isinstance(done, MapBatches) for done, _ in finish)
+            done = step.over(node) if isinstance(step, Pad) and not changed else step
+            finish.append((done, _rng.key(seed, step.name, place)))  # type: ignore[arg-type]
         elif batched or finish:
             after = f".{batched}()" if batched else f".{definition.steps[definition.steps.index(step) - 1].name}()"
             raise UsageError(

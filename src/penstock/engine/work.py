@@ -319,7 +319,7 @@ class Work:
         parts = []
         for i, (raw, (a, b)) in enumerate(zip(_split(columns, edges), pairwise(edges), strict=False), first):
             mine = picks.rows(slice(a, b))
-            part = raw if self._planned is None else self._planned.padded(raw, block.widths[i])
+            part = raw if self._planned is None else self._planned.padded(raw, mine, block.widths[i])
             labels = self._labels(part, mine, block, i) if self._seal is not None else 0
             for step, base in plan.finish:
                 small = step.compact(part) if step is self._last else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any
 
 from penstock._code import code_id
+from penstock._errors import UsageError
 from penstock._ledger import Ledger
 from penstock.steps.node import Node
 
@@ -47,6 +49,18 @@ class Step(ABC):
             f"{k}={_short(v)}" for k, v in ((f.name, getattr(self, f.name)) for f in fields(self)) if v is not None
         )
         return ", ".join(shown)
+
+
+def whole_number(step: Step, name: str, least: int | None, expected: str, fix: str = "") -> None:
+    """Makes the field `name` a plain int, so that a NumPy integer is the same step; refuses whatever is no integer."""
+    value = getattr(step, name)
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or (least is not None and number < least):
+        raise UsageError(expected, got=repr(value), fix=fix)
+    object.__setattr__(step, name, number)
 
 
 def _plain(value: Any) -> Any:

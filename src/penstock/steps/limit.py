@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock._errors import UsageError
-from penstock.steps.base import Context, Step
+from penstock.steps.base import Context, Step, whole_number
 from penstock.steps.node import I64, Above, Epoch, Node, Picks
 
 
-def _whole(value: int, least: int, verb: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"a whole number of at least {least} in .{verb}()", got=repr(value), fix=f".{verb}({least})")
+def _whole(step: Step, field: str, least: int) -> None:
+    verb = step.name
+    whole_number(step, field, least, f"a whole number of at least {least} in .{verb}()", f".{verb}({least})")
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Take(Step):
     count: int
 
     def __post_init__(self) -> None:
-        _whole(self.count, 1, "take")
+        _whole(self, "count", 1)
 
     def build(self, child: Node, context: Context) -> Node:
         node = Above(child)
@@ -36,7 +36,7 @@ class Skip(Step):
     count: int
 
     def __post_init__(self) -> None:
-        _whole(self.count, 0, "skip")
+        _whole(self, "count", 0)
 
     def build(self, child: Node, context: Context) -> Node:
         if child.size is not None and self.count >= child.size:
@@ -62,7 +62,7 @@ class Repeat(Step):
 
     def __post_init__(self) -> None:
         if self.times is not None:
-            _whole(self.times, 1, "repeat")
+            _whole(self, "times", 1)
 
     def build(self, child: Node, context: Context) -> Node:
         if child.size is None:

@@ -24,6 +24,7 @@ class Mixed(Node):
         self.children, self.mixture, self.size = list(children), mixture, size
         self.ids = frozenset().union(*(c.ids for c in children))
         self.certain = all(c.certain for c in children)
+        self.own_labels = all(c.own_labels for c in children)
         self.seal = children[0].seal if all(c.seal == children[0].seal for c in children) else None
         counts = [sum(1 for _ in c.leaves()) for c in children]
         self.first = [next(c.leaves()).number for c in children]

@@ -167,6 +167,7 @@ class Node(ABC):
     seal: Seal | None = None
     stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle keeps near these
     certain: bool = True  # whether picks alone say what `fetch` will give
+    own_labels: bool = False  # whether the labels of its rows were made by Penstock, from the tokens
     shifted: tuple[str, str] | None = None  # columns that are `spans` without its last item and without its first
     ahead: int = 1 << 14  # rows to pick in one call: more where a pick is arithmetic, fewer where it costs memory
 
@@ -211,6 +212,7 @@ class Leaf(Node):
         self.ids = frozenset(getattr(source, "ids", ()))
         if RUNS in getattr(source, "columns", ()):
             self.ids |= {"input_ids", "labels"}
+            self.own_labels = True
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return Picks(position, epoch)
@@ -262,6 +264,7 @@ class Above(Node):
         self.child = child
         self.size = child.size
         self.ids, self.seal, self.certain, self.ahead = child.ids, child.seal, child.certain, child.ahead
+        self.own_labels = child.own_labels
         if type(self).fetch is Above.fetch:
             self.shifted = child.shifted
 

@@ -25,7 +25,7 @@ from penstock.order.chunk import ChunkPlan
 from penstock.order.pack import OVERLONG, PackPlan
 from penstock.sources.base import TokenSource
 from penstock.steps import masks
-from penstock.steps.base import Context, Step
+from penstock.steps.base import Context, Step, whole_number
 from penstock.steps.node import I64, Above, Epoch, Fetched, Laid, Leaf, Node, Picks
 from penstock.steps.pack_layout import Holes, PackLayout, Places, Table, holes_between, sequences_of
 from penstock.steps.pack_rows import PackedRows, Sealed
@@ -60,11 +60,8 @@ class Pack(Step):
 
     def __post_init__(self) -> None:
         for name, least in (("length", 1), ("max_docs", 1), ("pad_id", 0)):
-            value = getattr(self, name)
-            if name == "max_docs" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UsageError(f"a whole number of at least {least} for {name} in .pack()", got=repr(value))
+            if name != "max_docs" or self.max_docs is not None:
+                whole_number(self, name, least, f"a whole number of at least {least} for {name} in .pack()")
         choices = (("strategy", get_args(Strategy)), ("overlong", OVERLONG), ("labels", (*get_args(Labels), None)))
         for name, allowed in choices:
             if getattr(self, name) not in allowed:

@@ -1,7 +1,11 @@
 """`pad`: ragged rows become one array, with an attention mask and next-token labels.
 
-Every ragged column is padded to one width: `input_ids` with `pad_id`, `labels` with -100, others with 0. Where there
-are `input_ids` but no labels, `labels[t]` is the token after `input_ids[t]`, and -100 where there is none.
+Every ragged column is padded to one width: `input_ids` with `pad_id`, `labels` with -100, others with 0. An
+`attention_mask` that the rows bring is kept, and no label counts where it is 0. Where there are `input_ids` but no
+labels, `labels[t]` is the token after `input_ids[t]`, and -100 where there is none or either of the two is masked.
+
+With `truncate` longer rows are cut at their end. Labels that the rows bring are cut just as `input_ids` are; labels
+that Penstock makes (these, and those of a store with loss masks) are -100 at the last token that is kept.
 """
 
 from __future__ import annotations
@@ -10,16 +14,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock._buffers import Buffers
-from penstock._errors import UsageError
+from penstock._errors import RecordError, UsageError
 from penstock.batching.layout import Layout, Side, check_padding, lay_out, valid_mask
 from penstock.batching.pad import counts_of, place
-from penstock.columns import Columns, Ragged
-from penstock.steps.base import Context, Step
+from penstock.columns import Column, Columns, Ragged
+from penstock.steps.base import Context, Step, whole_number
 from penstock.steps.node import Node, Picks
 
 IGNORE = -100
+TOKENS = ("input_ids", "attention_mask", "labels")
 _buffers = Buffers()
 
 
@@ -37,8 +43,9 @@ class Pad(Step):
     of_batches = True
 
     def __post_init__(self) -> None:
-        if self.to != "longest" and (isinstance(self.to, bool) or not isinstance(self.to, int) or self.to < 1):
-            raise UsageError('a length or "longest" in .pad()', got=repr(self.to), fix='.pad(to="longest")')
+        if self.to != "longest":
+            whole_number(self, "to", 1, 'a length or "longest" in .pad()', '.pad(to="longest")')
+        whole_number(self, "pad_id", None, "a whole number for pad_id in .pad()")
         if self.side not in ("right", "left"):
             raise UsageError('side="right" or "left" in .pad()', got=repr(self.side))
         check_padding(multiple=self.multiple)
@@ -53,26 +60,109 @@ class Pad(Step):
     def build(self, child: Node, context: Context) -> Node:
         return child
 
+    def over(self, node: Node) -> Pad | PadOwn:
+        """What is done to batches of the rows of `node`."""
+        return PadOwn(self) if node.own_labels else self
+
     def apply(self, columns: Columns, picks: Picks, base: int) -> Columns:
-        ragged = {name: column for name, column in columns.items() if isinstance(column, Ragged)}
+        return self.padded(columns, picks)
+
+    def padded(self, columns: Columns, picks: Picks, own: bool = False) -> Columns:
+        """The columns of the rows of `picks`; `own` says that Penstock has made their labels."""
+        given = columns if "segment_ids" in columns else {name: _as_rows(name, c) for name, c in columns.items()}
+        ragged = {name: column for name, column in given.items() if isinstance(column, Ragged)}
         out: Columns = {name: column for name, column in columns.items() if name not in ragged}
-        length = None if self.to == "longest" else int(self.to)
+        ids = ragged.pop("input_ids", None)
+        if ids is not None:
+            mask, labels = ragged.pop("attention_mask", None), ragged.pop("labels", None)
+            layout = self._lay_out("input_ids", ids, picks)
+            out["input_ids"] = place(ids, layout, self.pad_id, np.int64, _buffers.roomy)
+            if mask is None:
+                out["attention_mask"] = seen = valid_mask(layout)
+            else:
+                _check_aligned("attention_mask", mask, ids, picks)
+                out["attention_mask"] = seen = place(mask, layout, 0, None, _buffers.roomy)
+            if labels is not None:
+                _check_aligned("labels", labels, ids, picks)
+                out["labels"] = made = place(labels, layout, IGNORE, np.int64, _buffers.roomy)
+                if own:
+                    _end(made, layout)
+                if mask is not None:
+                    np.copyto(made, IGNORE, where=seen == 0)
+            elif self.labels and "labels" not in columns:
+                out["labels"] = made = place(_next_tokens(ids, layout), layout, IGNORE, np.int64, _buffers.roomy)
+                if mask is not None:
+                    np.copyto(made, IGNORE, where=seen == 0)
+                    np.copyto(made[:, :-1], IGNORE, where=seen[:, 1:] == 0)
         for name, column in ragged.items():
-            fill = self.pad_id if name == "input_ids" else IGNORE if name == "labels" else 0
-            dtype = np.int64 if name in ("input_ids", "labels") else None
-            layout = lay_out(
-                counts_of(column),
-                side=self.side,
-                length=length,
-                multiple=self.multiple,
-                max_length=length if self.truncate else None,
-            )
+            layout = self._lay_out(name, column, picks)
+            fill, dtype = (IGNORE, np.int64) if name == "labels" else (0, None)
             out[name] = place(column, layout, fill, dtype, _buffers.roomy)
-            if name == "input_ids":
-                out["attention_mask"] = valid_mask(layout)
-                if self.labels and "labels" not in columns:
-                    out["labels"] = place(_next_tokens(column, layout), layout, IGNORE, np.int64, _buffers.roomy)
         return out
+
+    def _lay_out(self, name: str, column: Ragged, picks: Picks) -> Layout:
+        counts = counts_of(column)
+        length = None if self.to == "longest" else int(self.to)
+        if length is not None and not self.truncate and max(counts, default=0) > length:
+            row = counts.index(max(counts))
+            raise RecordError(
+                f"rows of at most {length} values in {name!r} for .pad(to={length})",
+                got=f"{counts[row]} values",
+                where=_where(picks, row),
+                fix=f".pad(to={counts[row]}), or truncate=True to cut longer rows",
+                row=row,
+            )
+        return lay_out(
+            counts, side=self.side, length=length, multiple=self.multiple, max_length=length if self.truncate else None
+        )
+
+
+@dataclass(frozen=True)
+class PadOwn:
+    """The same over rows whose labels Penstock has made."""
+
+    pad: Pad
+
+    @property
+    def whole(self) -> bool:
+        return self.pad.whole
+
+    def apply(self, columns: Columns, picks: Picks, base: int) -> Columns:
+        return self.pad.padded(columns, picks, own=True)
+
+
+def _as_rows(name: str, column: Column) -> Column:
+    """Token columns as ragged ones also where all rows of a block happen to be equal in length."""
+    if name not in TOKENS or isinstance(column, Ragged) or column.ndim != 2 or column.dtype.kind not in "biu":
+        return column
+    rows, width = column.shape
+    return Ragged(column.reshape(-1), np.arange(rows + 1, dtype=np.int64) * width)
+
+
+def _check_aligned(name: str, column: Ragged, ids: Ragged, picks: Picks) -> None:
+    lengths, want = column.lengths, ids.lengths
+    wrong = np.flatnonzero(lengths != want)
+    if len(wrong):
+        row = int(wrong[0])
+        raise RecordError(
+            f"{name!r} as long as 'input_ids' in every record",
+            got=f"{lengths[row]} and {want[row]} values",
+            where=_where(picks, row),
+            fix=f"give one value for each token, or leave {name!r} out",
+            row=row,
+        )
+
+
+def _where(picks: Picks, row: int) -> str:
+    source = "" if picks.leaf is None else f" of source {int(picks.leaf[row])}"
+    return f"record {int(picks.record[row])}{source}, row {row} of the batch"
+
+
+def _end(labels: NDArray[np.int64], layout: Layout) -> None:
+    """No label at the last kept token of rows that are cut."""
+    rows = np.flatnonzero(layout.lengths() < np.array(layout.full))
+    last = layout.lengths()[rows] - 1 if layout.side == "right" else np.full(len(rows), layout.width - 1)
+    labels[rows, last] = IGNORE
 
 
 def _next_tokens(ids: Ragged, layout: Layout) -> Ragged:

@@ -129,7 +129,7 @@ class Planned(Above):
         self.rows = max(1, len(child.source) // self.size)  # of a step, on average
         self.runs = masks.runs_of(child.source)
         self.ids = child.ids | {"input_ids", "labels"}
-        self.labelled = "labels" in getattr(child.source, "columns", ())
+        self.labelled = not {"labels", "attention_mask"}.isdisjoint(getattr(child.source, "columns", ()))
         self.seal = _Counted()
         self._pads: dict[int, Pad] = {}
 
@@ -170,22 +170,18 @@ class Planned(Above):
         found = self.measure(records)
         return np.minimum(found, self.plan.longest) if isinstance(self.plan, BudgetPlan) else found
 
-    def padded(self, columns: Columns, width: int) -> Columns:
+    def padded(self, columns: Columns, picks: Picks, width: int) -> Columns:
         """Rows of one length, with attention mask and labels."""
         pad = self._pads.get(width)
         if pad is None:
             options = {name: getattr(self.step, name) for name in ("pad_id", "side")}
             pad = self._pads[width] = Pad(width, truncate=self.cut, **options)
-        out = pad.apply(columns, Picks(np.empty(0, np.int64), 0), 0)
-        given, labels = columns.get("labels"), out.get("labels")
-        if self.cut and isinstance(given, Ragged) and isinstance(labels, np.ndarray):
-            labels[given.lengths > width, -1] = masks.IGNORE  # the token it names was cut off
-        return out
+        return pad.padded(columns, picks, own=self.own_labels)
 
     def count_labels(self, picks: Picks) -> int:
         if self.labelled:
-            columns = self.child.fetch(picks).columns
-            return valid(self.padded(columns, int(self.lengths(picks.record).max(initial=1))))
+            columns, used = self.child.fetch(picks)
+            return valid(self.padded(columns, used, int(self.lengths(picks.record).max(initial=1))))
         lengths = self.lengths(picks.record)
         if self.runs is not None:
             after_first = np.maximum(lengths - 1, 0)

@@ -18,7 +18,7 @@ from penstock.order import windows as order
 from penstock.order._pieces import ranges
 from penstock.sources.base import TokenSource
 from penstock.steps import masks
-from penstock.steps.base import Context, Step
+from penstock.steps.base import Context, Step, whole_number
 from penstock.steps.node import I64, Above, Fetched, Leaf, Node, Picks
 
 
@@ -31,9 +31,8 @@ class Windows(Step):
 
     def __post_init__(self) -> None:
         for name in ("length", "stride"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise UsageError(f"a whole number of at least 1 for {name} in .windows()", got=repr(value))
+            if getattr(self, name) is not None:
+                whole_number(self, name, 1, f"a whole number of at least 1 for {name} in .windows()")
 
     def build(self, child: Node, context: Context) -> Node:
         source = child.source if isinstance(child, Leaf) else None
@@ -64,6 +63,7 @@ class _Windowed(Above):
         super().__init__(child)
         self.source, self.length, self.stride, self.size = source, length, stride, count
         self.ids = type(self).ids
+        self.own_labels = True
 
     def pick(self, position: I64, epoch: Any) -> Picks:
         return Picks(position, epoch)
