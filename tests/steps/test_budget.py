@@ -106,6 +106,15 @@ WRONG = {
     "budget": (lambda: tokens([3]).batch_tokens(0), "budget: an integer of 1 or more"),
     "static": (lambda: tokens([3]).batch_tokens(8, static=True), "shapes in .batch_tokens(static=True)"),
     "shape": (lambda: tokens([3]).batch_tokens(8, shapes=[9]).to_numpy(), "padded lengths of at most the budget, 8"),
+    "ranks": (lambda: tokens([3]).batch_tokens(8, ranks=0), "ranks: an integer of 1 or more"),
+    "share": (
+        lambda: tokens([3]).batch_tokens(63, shapes=[16], ranks=4).to_numpy(),
+        "at most the budget, 63: 15 for each of 4 ranks\n  got:   shape 16\n  fix:   raise the budget to 64",
+    ),
+    "static rows": (
+        lambda: tokens([3]).batch_tokens(64, shapes=[8], static=True, max_rows=3, ranks=2).to_numpy(),
+        "max_rows that 2 ranks can share equally in static mode\n  got:   3\n  fix:   max_rows=2",
+    ),
     "overlong": (lambda: tokens([3]).batch_tokens(8, overlong="split"), "overlong: one of error, truncate, drop"),
     "mix": (
         lambda: ps.mix([tokens([3]).batch_tokens(8)], [1.0]).batch(1).to_numpy(),
@@ -120,3 +129,65 @@ def test_wrong_use_says_what_to_do(name: str) -> None:
     with pytest.raises(ps.UsageError) as caught:
         make()
     assert text in str(caught.value)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=50),
+    ranks=st.sampled_from([1, 2, 3, 4, 6, 8]),
+    extra=st.integers(0, 200),
+    max_rows=st.none() | st.integers(1, 9),
+    shapes=st.sampled_from([None, (8, 40), (16, 24, 40)]),
+    static=st.booleans(),
+    balance=st.booleans(),
+    data=st.data(),
+)
+def test_with_ranks_the_budget_holds_for_what_is_delivered(
+    lengths, ranks, extra, max_rows, shapes, static, balance, data
+):
+    """Rows that only fill up are counted, on so many ranks and on any divisor of them."""
+    world = data.draw(st.sampled_from([w for w in range(1, ranks + 1) if ranks % w == 0]))
+    budget, static = 40 * ranks + extra, static and shapes is not None
+    if static and max_rows is not None:
+        max_rows *= ranks
+    pipeline = tokens(lengths).shuffle(seed=1).batch_tokens(
+        budget, max_rows=max_rows, shapes=shapes, static=static, balance=balance, ranks=ranks
+    )  # fmt: skip
+    parts = [list(pipeline.shard(r, world).to_numpy(threads=0)) for r in range(world)]
+    rows: Counter[int] = Counter()
+    for step in zip(*parts, strict=True):
+        assert sum(p["input_ids"].size for p in step) <= budget
+        assert all(p["input_ids"].size * world <= budget for p in step)
+        rows.update(sum((documents(p) for p in step), []))
+        assert not static or len({p["input_ids"].shape for p in step}) == 1
+    filled = Counter({d: 1 for d, n in enumerate(lengths) if n})
+    assert {d: n for d, n in rows.items() if d >= 0} == filled  # a document without tokens is a row of padding
+
+
+def test_without_ranks_only_the_rows_that_count_keep_the_budget() -> None:
+    pipeline = tokens([59, 3, 3]).batch_tokens(192)
+    for world, most in ((1, 192), (4, 236)):
+        batches = [next(iter(pipeline.shard(r, world).to_numpy(threads=0))) for r in range(world)]
+        assert sum(b["input_ids"].size for b in batches) <= most
+        assert sum(int(b["valid"].sum()) * b["input_ids"].shape[1] for b in batches) <= 192
+    with pytest.raises(ps.DataError, match="at most 48 tokens.*budget of 192 on each of 4 ranks"):
+        tokens([59, 3, 3]).batch_tokens(192, ranks=4).to_numpy()
+
+
+def test_ranks_are_part_of_the_plan_only_where_they_are_given() -> None:
+    plain = tokens([5, 9, 3]).batch_tokens(64)
+    assert "ranks" not in plain.definition.steps[0].spec()
+    loader = tokens([5, 9, 3]).batch_tokens(64, ranks=2).to_numpy(threads=0)
+    state = loader.state_dict()
+    with pytest.raises(ps.StateError, match="batch_tokens.ranks"):
+        tokens([5, 9, 3]).batch_tokens(64, ranks=4).to_numpy().load_state_dict(state)
+    tokens([5, 9, 3]).batch_tokens(64, ranks=2).shard(1, 2).to_numpy().load_state_dict(state)
+
+
+def test_numpy_integers_are_integers() -> None:
+    n = np.int64
+    one = tokens([5, 9, 3]).batch_tokens(n(64), max_rows=n(4), shapes=[n(16)], pad_id=n(1), ranks=n(2))
+    assert one == tokens([5, 9, 3]).batch_tokens(64, max_rows=4, shapes=[16], pad_id=1, ranks=2)
+    assert tokens([5]).bucket([n(8)], n(1)) == tokens([5]).bucket([8], 1)
+    assert tokens([5]).pack(n(8), max_docs=n(2)).take(n(1)).batch(n(1)) == tokens([5]).pack(8, max_docs=2).take(1)
+    assert tokens([5]).windows(n(2), n(1)).pad(n(4)) == tokens([5]).windows(2, 1).pad(4)

@@ -76,6 +76,7 @@ class BudgetPlan:
     static: bool
     overlong: str
     key: int
+    ranks: int
     edges: I64
     table: I64
     _pools: Recent[_Pools] = field(repr=False)
@@ -94,7 +95,12 @@ class BudgetPlan:
     @property
     def longest(self) -> int:
         """The greatest padded length of a record that fits."""
-        return int(self.widths[-1]) if len(self.widths) else self.budget // self.multiple * self.multiple
+        return int(self.widths[-1]) if len(self.widths) else self.share // self.multiple * self.multiple
+
+    @property
+    def share(self) -> int:
+        """The tokens that one of the `ranks` may get."""
+        return self.budget // self.ranks
 
     def report(self) -> BudgetReport:
         """Counts over the whole plan."""
@@ -132,8 +138,11 @@ class BudgetPlan:
             records[ranges(offsets[:-1][mine], count[mine])] = dealt[ranges(first[mine], count[mine])] + self.edges[w]
         return Batches(offsets, records, rows if self.static else count, width)
 
+    def _each(self) -> str:
+        return "" if self.ranks == 1 else f" on each of {self.ranks} ranks"
+
     def _rows(self, width: int) -> int:
-        fitting = self.budget // width
+        fitting = self.share // width * self.ranks  # so that shares filled up to equal rows still fit
         return fitting if self.max_rows is None else min(fitting, self.max_rows)
 
     def _classes(self, w: int) -> tuple[I64, I64]:
@@ -143,7 +152,7 @@ class BudgetPlan:
         long = np.flatnonzero(lengths > self.longest)
         if len(long) and self.overlong == "error":
             raise DataError(
-                f"records of at most {self.longest} tokens, so that one fits the budget of {self.budget}",
+                f"records of at most {self.longest} tokens, so that one fits the budget of {self.budget}{self._each()}",
                 got=f"{int(lengths[long[0]])} tokens ({len(long)} such in this window)",
                 where=f"record {start + int(long[0])}",
                 fix='raise the budget or the largest shape, or pass overlong="truncate" or "drop"',
@@ -207,12 +216,14 @@ def plan_budget(
     static: bool = False,
     window: int = SUPERBLOCK,
     overlong: str = "error",
+    ranks: int = 1,
 ) -> BudgetPlan:
     """Plans batches of at most `budget` tokens, padding counted.
 
     The padded length of a batch is that of its longest record rounded up to `multiple`, or to the next of `shapes`
     (lengths). `static` fixes the rows too, to `budget // length` (at most `max_rows`), for compilers that want few
     shapes. A record that cannot fit is refused with its number ("error"), cut off ("truncate") or left out ("drop").
+    With `ranks` a batch keeps within the budget also when its rows are filled up to a multiple of that number.
 
     >>> plan = plan_budget(np.array([9, 3, 4, 8, 2]), budget=16, multiple=4, key=1)
     >>> batches = plan.batch(np.arange(plan.n_batches), shuffle=False)
@@ -231,16 +242,24 @@ def plan_budget(
     widths = np.array(sorted({require("shapes", s, least=1) for s in shapes or ()}), np.int64)
     if len(widths) and multiple > 1:
         raise UsageError("shapes or multiple, not both", got=f"shapes={shapes} and multiple={multiple}")
-    if int(widths[-1] if len(widths) else multiple) > budget:
+    longest = int(widths[-1] if len(widths) else multiple)
+    if longest > budget // require("ranks", ranks, least=1):
+        of_each = f": {budget // ranks} for each of {ranks} ranks" if ranks > 1 else ""
         raise UsageError(
-            f"padded lengths of at most the budget, {budget}",
-            got=f"shape {int(widths[-1])}" if len(widths) else f"multiple {multiple}",
-            fix="raise the budget: one row of each shape must fit",
+            f"padded lengths of at most the budget, {budget}{of_each}",
+            got=f"shape {longest}" if len(widths) else f"multiple {longest}",
+            fix=f"raise the budget to {longest * ranks}: one row of each shape must fit" + " each rank" * (ranks > 1),
+        )
+    if static and max_rows is not None and max_rows % ranks:
+        raise UsageError(
+            f"max_rows that {ranks} ranks can share equally in static mode",
+            got=str(max_rows),
+            fix=f"max_rows={max_rows // ranks * ranks or ranks}",
         )
     edges = cut_evenly(reader.n_docs, window)
     table = np.zeros((len(edges) - 1, len(_COLUMNS)), np.int64)
     plan = BudgetPlan(
-        reader, budget, widths, multiple, max_rows, static, overlong, int(key), edges, table,
+        reader, budget, widths, multiple, max_rows, static, overlong, int(key), ranks, edges, table,
         Recent(4 * CACHED), Recent(CACHED),
     )  # fmt: skip
     for w in range(len(table)):

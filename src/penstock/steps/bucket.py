@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+import numpy as np
+
 from penstock._errors import UsageError
 from penstock.batching.layout import Side
 from penstock.order._superblocks import LengthSource, require_choice
 from penstock.order.buckets import BucketPlan, bucket_of, plan_buckets
+from penstock.steps.base import whole_number
 from penstock.steps.batch import Remainder
 from penstock.steps.planned import PlannedStep
 
@@ -56,11 +59,14 @@ class Bucket(PlannedStep):
 
     def __post_init__(self) -> None:
         bucket_of([], self.boundaries)
+        object.__setattr__(self, "boundaries", tuple(map(int, self.boundaries)))
         require_choice("remainder", self.remainder, get_args(Remainder))
         require_choice("side", self.side, get_args(Side))
         for size in self.sizes:
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
                 raise UsageError("batch sizes of at least 1 in .bucket()", got=repr(size))
+        object.__setattr__(self, "sizes", tuple(map(int, self.sizes)))
+        whole_number(self, "pad_id", None, "a whole number for pad_id in .bucket()")
 
     def plan(self, lengths: LengthSource, records: int, key: int) -> BucketPlan:
         return plan_buckets(

@@ -1,6 +1,7 @@
 """`batch_tokens`: batches of at most so many tokens, padding counted ("dynamic batch size").
 
-Short records come in large batches, long ones in small, and rows x padded length never exceeds the budget. The plan
+Short records come in large batches, long ones in small, and rows x padded length never exceeds the budget (what fills
+up the shares of several ranks is another matter: see `BatchTokens`). The plan
 takes a few numbers for a million records (see `order.budget`); any step of any epoch is found directly.
 """
 
@@ -8,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from penstock._errors import UsageError
 from penstock.batching.layout import Side
 from penstock.order._superblocks import LengthSource, require, require_choice
 from penstock.order.budget import OVERLONG, BudgetPlan, plan_budget
+from penstock.steps.base import whole_number
 from penstock.steps.planned import PlannedStep
 
 Overlong = Literal["error", "truncate", "drop"]
@@ -21,10 +23,16 @@ Overlong = Literal["error", "truncate", "drop"]
 
 @dataclass(frozen=True)
 class BatchTokens(PlannedStep):
-    """`budget` tokens a step over all ranks together.
+    """At most `budget` tokens in the rows of a step, over all ranks together, padding counted.
 
     A batch is padded to its longest row, rounded up to `multiple` or to the next of `shapes`. `static` gives every
-    batch of a length the same number of rows, so that there are only as many shapes as `shapes` has lengths.
+    batch of a length the same number of rows, so that there are only as many shapes as `shapes` has lengths. A document
+    without tokens is a row of padding like any other: `valid` is True, its mask all 0 and its labels all -100.
+
+    Which rows a step has does not depend on the number of ranks. Where they cannot share it equally, a rank may get a
+    row more than others, and rows that only fill up (`valid` is False) come on top of the budget. `ranks` is the number
+    of ranks the budget is to hold for, such rows counted: each of so many ranks, or of any divisor, then gets at most
+    its even share of the budget. It is part of the plan, so it stays the same when a run goes on elsewhere.
     """
 
     budget: int
@@ -36,6 +44,7 @@ class BatchTokens(PlannedStep):
     balance: bool = False
     pad_id: int = 0
     side: Side = "right"
+    ranks: int | None = None
 
     @property
     def name(self) -> str:
@@ -47,10 +56,12 @@ class BatchTokens(PlannedStep):
         return cls(budget, shapes=None if shapes is None else tuple(shapes), **options)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
-        require("budget", self.budget, least=1)
-        require("multiple", self.multiple, least=1)
-        if self.max_rows is not None:
-            require("max_rows", self.max_rows, least=1)
+        for name in ("budget", "multiple", "max_rows", "ranks"):
+            if getattr(self, name) is not None or name in ("budget", "multiple"):
+                whole_number(self, name, 1, f"{name}: an integer of 1 or more")
+        whole_number(self, "pad_id", None, "a whole number for pad_id in .batch_tokens()")
+        if self.shapes is not None:
+            object.__setattr__(self, "shapes", tuple(require("shapes", s, least=1) for s in self.shapes))
         require_choice("overlong", self.overlong, OVERLONG)
         require_choice("side", self.side, get_args(Side))
         if self.static and not self.shapes:
@@ -58,8 +69,12 @@ class BatchTokens(PlannedStep):
                 "shapes in .batch_tokens(static=True)", got=repr(self.shapes), fix="shapes=[256, 1024], to pad to"
             )
 
+    def spec(self) -> dict[str, Any]:
+        """Without `ranks` where none are given: plans are what they were before there was such an argument."""
+        return {name: value for name, value in super().spec().items() if name != "ranks" or value is not None}
+
     def plan(self, lengths: LengthSource, records: int, key: int) -> BudgetPlan:
         return plan_budget(
             lengths, records, budget=self.budget, key=key, max_rows=self.max_rows, multiple=self.multiple,
-            shapes=self.shapes, static=self.static, overlong=self.overlong,
+            shapes=self.shapes, static=self.static, overlong=self.overlong, ranks=self.ranks or 1,
         )  # fmt: skip
