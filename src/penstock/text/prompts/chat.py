@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock._errors import RecordError, UsageError
+from penstock._errors import LimitError, RecordError, UsageError
 from penstock.text.prompts import sandbox
+from penstock.text.prompts.own import own_template, special_names
 from penstock.text.prompts.templates import field_text
+from penstock.text.tokenizers import Tokenizer
 
 Message = dict[str, Any]
 _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 _DEPTH = 32
+# What a record brings itself, or the mask compiler sets.
+_RECORDS_OWN = {"messages", "add_generation_prompt", "tools", "documents"}
 # Templates that ask for today's date get this one, so that a batch does not depend on the day it is made.
 FIXED_DATE = datetime.date(2024, 7, 26)
 
@@ -78,10 +83,13 @@ def _message(message: Any, number: int) -> Message:
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A Jinja chat template with the names of its tokenizer's special tokens. Plain data: it can be pickled."""
+    """A Jinja chat template with what it finds beside a record: special tokens by name, and the user's variables.
+
+    Plain data: it can be pickled.
+    """
 
     source: str
-    special_names: Mapping[str, str] = field(default_factory=dict)
+    special_names: Mapping[str, Any] = field(default_factory=dict)
     date: datetime.date = FIXED_DATE
 
     def __post_init__(self) -> None:
@@ -106,20 +114,39 @@ class ChatTemplate:
         return lambda messages, prompt: self.render(messages, prompt=prompt, extra=extra)
 
 
-def chat_template_of(tokenizer: Any, template: str | None) -> ChatTemplate:
-    """The given Jinja source, else the tokenizer's own `chat_template`."""
-    source = template if template is not None else getattr(tokenizer, "chat_template", None)
-    if isinstance(source, Mapping):
-        source = source.get("default")
+def chat_template_of(
+    given: Any, tokenizer: Tokenizer, source: str | None = None, variables: Mapping[str, Any] | None = None
+) -> ChatTemplate:
+    """The template in `source`, else the tokenizer's own, with the tokenizer's special tokens and the user's variables.
+
+    `given` is the tokenizer as the user passed it, `tokenizer` what it became.
+    """
+    source = own_template(given) if source is None else source
     if source is None:
         raise UsageError(
             "a chat template",
-            got=f"a {type(tokenizer).__name__} without one",
+            got=f"{given!r} without one" if isinstance(given, str) else f"a {type(given).__name__} without one",
             fix="pass chat_template=... with the Jinja source the model was trained with",
         )
-    names = {}
-    for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
-        value = getattr(tokenizer, name, None)
-        if value is not None:
-            names[name] = str(value)
-    return ChatTemplate(source, names)
+    template = ChatTemplate(source, {**special_names(given, tokenizer), **_checked(variables)})
+    with suppress(RecordError, LimitError):  # a template may refuse this conversation; it may not lack a token
+        template.render([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
+    return template
+
+
+def _checked(variables: Mapping[str, Any] | None) -> dict[str, Any]:
+    if variables is None:
+        return {}
+    fix = 'for example variables={"enable_thinking": False}'
+    if not isinstance(variables, Mapping) or not all(isinstance(name, str) for name in variables):
+        raise UsageError("`variables` to be a dict of names and values", got=repr(variables)[:80], fix=fix)
+    taken = sorted(_RECORDS_OWN & variables.keys())
+    if taken:
+        raise UsageError(
+            f"variables with names other than {', '.join(sorted(_RECORDS_OWN))}", got=", ".join(taken), fix=fix
+        )
+    try:
+        out: dict[str, Any] = plain(variables)
+    except RecordError as error:
+        raise UsageError("variables of plain JSON data", got=error.got, fix=fix) from error
+    return out

@@ -49,7 +49,8 @@ class PromptEngine:
     before every prompt, or a system message where a chat has none. `specials="refuse"`: a record whose own text spells
     a special token is an error, since it would become one. `boundary`: see `Encoder.encode_cut`. `turn`: what of a
     chat's answer is learnt: `"answer"` its content and end marker, `"tail"` also the blank space the template writes
-    behind the marker (as TRL does), `"whole"` the header before it as well (as torchtune does).
+    behind the marker (as TRL does), `"whole"` the header before it as well (as torchtune does). `variables`: what a
+    chat template reads beside the record, such as `{"enable_thinking": False}`.
 
     A record nothing can be learnt from, before or after truncation, or that the template cannot render honestly, is a
     `RecordError` that names it. With `on_error="skip"` it gives None, and is counted in `skipped` and kept (the first
@@ -78,6 +79,7 @@ class PromptEngine:
         boundary: Boundary = "split",
         specials: Literal["refuse", "allow"] = "refuse",
         turn: Turn = "answer",
+        variables: Mapping[str, Any] | None = None,
     ) -> None:
         given = {
             "mask": mask,
@@ -97,9 +99,15 @@ class PromptEngine:
         self.encoder = Encoder(tokenizer)
         self.template: TextTemplate | ChatTemplate
         if template == "chat" or chat_template is not None:
-            self.template = chat_template_of(tokenizer, chat_template)
+            self.template = chat_template_of(tokenizer, self.encoder.tokenizer, chat_template, variables)
         else:
             self.template = make_template(template)
+            if variables is not None:
+                raise UsageError(
+                    "`variables` with a chat template",
+                    got="a text template, which reads the record's fields only",
+                    fix="leave `variables` out, and write them into the template",
+                )
             if turn != "answer":
                 raise UsageError(
                     "`turn` with a chat template",

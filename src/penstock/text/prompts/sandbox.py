@@ -98,6 +98,37 @@ def _environment_class() -> Any:
     return Environment
 
 
+@functools.cache
+def _undefined_class() -> Any:
+    """What stands for a name without a value: nothing, as in Jinja, but a special token is never nothing."""
+    runtime = need("jinja2.runtime", extra="hf")
+    utils = need("jinja2.utils", extra="hf")
+
+    class Missing(runtime.Undefined):  # type: ignore[misc, name-defined]
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            self._refuse()
+            return ""
+
+        def _fail_with_undefined_error(self, *args: Any, **kwargs: Any) -> Any:
+            self._refuse()
+            return super()._fail_with_undefined_error(*args, **kwargs)
+
+        def _refuse(self) -> None:
+            name = self._undefined_name
+            if self._undefined_obj is utils.missing and isinstance(name, str) and name.endswith("_token"):
+                raise UsageError(
+                    f"a value for `{name}`, which the chat template writes",
+                    got="a tokenizer that does not name one",
+                    fix=f"pass variables={{'{name}': ...}} with the token's text, or a tokenizer that has it",
+                )
+
+        __add__ = __radd__ = _fail_with_undefined_error
+
+    return Missing
+
+
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -112,8 +143,9 @@ def make_environment(date: datetime.date) -> Any:
     jinja2 = need("jinja2", extra="hf", purpose="for chat templates")
     syntax = need("penstock.text.prompts._syntax", extra="hf")
     env = _environment_class()(
-        trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols", syntax.Generation]
-    )
+        trim_blocks=True, lstrip_blocks=True, optimized=False, undefined=_undefined_class(),
+        extensions=["jinja2.ext.loopcontrols", syntax.Generation],
+    )  # fmt: skip
     kept = {name: _guarded(function) for name, function in env.filters.items() if name in FILTERS}
     own: dict[str, Callable[..., Any]] = {
         "join": bounds.join,
