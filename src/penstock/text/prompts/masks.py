@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -148,7 +148,7 @@ class Encoder:
         """Ids of a text, and for each cut (ascending places in the text) the number of tokens before it.
 
         Where a token lies across a cut, the pieces are encoded apart (`"split"`: what a model sees that is given the
-        first piece and writes the second), or it is an error.
+        first piece and writes the second), or it is an error. The ids always decode to what the text's own ids do.
 
         >>> Encoder("bytes").encode_cut("abcd", [1, 3])
         (array([ 97,  98,  99, 100]), [1, 3])
@@ -177,7 +177,36 @@ class Encoder:
                 got=f"a token across {text[max(0, bad - 15) : bad]!r} and {text[bad : bad + 15]!r}",
                 fix="use boundary='split', or end the prompt differently",
             )
-        return joined, at
+        return self._split(text, edges, pieces)
+
+    def _split(
+        self, text: str, edges: Sequence[int], pieces: Sequence[NDArray[np.int64]]
+    ) -> tuple[NDArray[np.int64], list[int]]:
+        """The pieces' ids, each behind those before it, such that all of them still say the text."""
+        decode = self.tokenizer.decode
+        ids, at = pieces[0], []
+        for (start, stop), piece in zip(pairwise(edges[1:]), pieces[1:], strict=True):
+            at.append(len(ids))
+            said = decode(self.encode(text[:stop]))
+            # A tokenizer that begins every text with a blank would put one between the pieces.
+            ways = (np.concatenate([ids, way]) for way in (piece, *self._behind(text[start:stop])))
+            found = next((way for way in ways if decode(way) == said), None)
+            if found is None:
+                raise RecordError(
+                    "a response that can be tokenized behind its prompt",
+                    got=f"a tokenizer that writes {text[max(0, start - 15) : start]!r} and "
+                    f"{text[start : start + 15]!r} apart as another text",
+                    fix="end the prompt at the end of a word, without the blank behind it",
+                )
+            ids = found
+        return ids, at
+
+    def _behind(self, text: str) -> Iterator[NDArray[np.int64]]:
+        """Ids of a text that has something before it, by encoding it behind a mark and leaving the mark's ids out."""
+        for mark in ("\n", ".", "a", "|"):
+            ids, known = self.encode(mark + text), self.encode(mark)
+            if np.array_equal(ids[: len(known)], known):
+                yield ids[len(known) :]
 
     def _by_decoding(self, text: str, cut: int, ids: NDArray[np.int64]) -> int | None:
         """The number of tokens that decode to the text before the cut, if the others decode to the text behind it."""

@@ -35,8 +35,9 @@ def special_names(given: Any, tokenizer: Tokenizer) -> dict[str, str]:
     for name in _NAMES:
         value = getattr(given, name, None)
         value = _content(config.get(name)) if value is None else str(value)
-        if value is None and ids.get(name) is not None:
-            value = texts.get(ids[name])
+        number = ids.get(name)
+        if value is None and number is not None:
+            value = texts.get(number)
         if value is not None:
             found[name] = value
     return found
