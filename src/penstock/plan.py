@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, get_args
 
+import numpy as np
+
 from penstock import _rng
 from penstock._errors import UsageError
 from penstock._ledger import Ledger
@@ -26,10 +28,11 @@ from penstock.steps.base import Context, Step
 from penstock.steps.batch import Batch
 from penstock.steps.filter import Filter
 from penstock.steps.guard import SkipErrors
+from penstock.steps.ids import check_ids
 from penstock.steps.mapping import Map, MapBatches
 from penstock.steps.mix import Mixed
 from penstock.steps.node import Leaf, Node, Picks
-from penstock.steps.pad import Pad
+from penstock.steps.pad import Pad, PadOwn
 from penstock.steps.planned import PlannedStep
 
 Stop = Literal["never", "first", "all"]
@@ -153,6 +156,12 @@ class Plan:
         if self.definition.world == 1:
             return False
         return any(step.whole for step, _ in self.finish) or self.counts_all
+
+    def check_ids(self, kind: np.dtype[Any]) -> None:
+        """Raises unless the token ids and labels of all batches fit `kind`."""
+        pads = [step.pad if isinstance(step, PadOwn) else step for step, _ in self.finish]
+        padding = [p.pad_id for p in pads if isinstance(p, Pad)] if "input_ids" in self.root.ids else []
+        check_ids(kind, self.root, padding, changed=any(isinstance(step, MapBatches) for step, _ in self.finish))
 
     @property
     def counts_all(self) -> bool:

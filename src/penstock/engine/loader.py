@@ -71,6 +71,8 @@ class Loader:
             )
         self.definition, self.output = definition, output
         self._plan = build(definition)
+        if (ids := getattr(output, "ids", None)) is not None:
+            self._plan.check_ids(ids)
         self._rows = batch.rows(definition.world)
         keep = batch.remainder != "drop"
         self._cuts = Cuts.start(self._plan.root.size, self._rows, keep)

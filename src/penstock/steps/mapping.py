@@ -55,7 +55,7 @@ class _Mapped(Above):
     def __init__(self, child: Node, function: Callable[..., Any], base: int) -> None:
         super().__init__(child)
         self.function, self.base, self.random = function, base, wants(function, "rng")
-        self.own_labels = False
+        self.own_labels, self.bounds = False, child.bounds._replace(most=0)  # only the function knows
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
@@ -155,7 +155,7 @@ class _MappedBlocks(Above):
     def __init__(self, child: Node, step: MapBatches, base: int) -> None:
         super().__init__(child)
         self.step, self.base = step, base
-        self.own_labels = False
+        self.own_labels, self.bounds = False, child.bounds._replace(most=0)  # only the function knows
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)

@@ -14,7 +14,7 @@ import numpy as np
 from penstock._errors import UsageError
 from penstock.columns import Columns, scatter
 from penstock.order.mix import Mixture
-from penstock.steps.node import I64, Epoch, Fetched, Leaf, Node, Picks, rows_at
+from penstock.steps.node import I64, Bounds, Epoch, Fetched, Leaf, Node, Picks, rows_at
 
 
 class Mixed(Node):
@@ -25,6 +25,7 @@ class Mixed(Node):
         self.ids = frozenset().union(*(c.ids for c in children))
         self.certain = all(c.certain for c in children)
         self.own_labels = all(c.own_labels for c in children)
+        self.bounds = Bounds(min(c.bounds.least for c in children), max(c.bounds.most for c in children))
         self.seal = children[0].seal if all(c.seal == children[0].seal for c in children) else None
         counts = [sum(1 for _ in c.leaves()) for c in children]
         self.first = [next(c.leaves()).number for c in children]

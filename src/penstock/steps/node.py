@@ -21,7 +21,7 @@ from penstock._buffers import Empty
 from penstock._errors import BadRecords, StageError, UserCodeError
 from penstock.columns import Columns
 from penstock.sources.base import Source, TokenSource
-from penstock.steps.masks import RUNS, with_labels
+from penstock.steps.masks import IGNORE, RUNS, with_labels
 
 I64 = NDArray[np.int64]
 Epoch = int | I64
@@ -159,11 +159,30 @@ class Laid(NamedTuple):
     labels: list[int]
 
 
+class Bounds(NamedTuple):
+    """The least and the greatest value that columns of token ids may hold, labels among them."""
+
+    least: int = 0
+    most: int = 0
+
+    def with_labels(self, pad_id: int = 0) -> Bounds:
+        """Where labels may be -100, and padding is `pad_id`."""
+        return Bounds(min(self.least, pad_id, IGNORE), max(self.most, pad_id))
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], vocab_size: int | None = None) -> Bounds:
+        """By the vocabulary, or by the type of the tokens where it is unknown; none is larger than 2**31."""
+        if dtype.kind not in "iu":
+            return cls()  # recordings: no ids at all
+        return cls(0, min(np.iinfo(dtype).max, (1 << 31) - 1) if vocab_size is None else max(0, vocab_size - 1))
+
+
 class Node(ABC):
     """A sequence of rows. `size` rows an epoch, or None for an endless one."""
 
     size: int | None
     ids: frozenset[str] = frozenset()  # columns that hold token ids; outputs widen them
+    bounds: Bounds = Bounds()  # of the values of `ids`
     seal: Seal | None = None
     stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle keeps near these
     certain: bool = True  # whether picks alone say what `fetch` will give
@@ -210,7 +229,10 @@ class Leaf(Node):
         self.number = number
         self.size = len(source)
         self.ids = frozenset(getattr(source, "ids", ()))
+        if isinstance(source, TokenSource):
+            self.bounds = Bounds.of(source.dtype, source.vocab_size)
         if RUNS in getattr(source, "columns", ()):
+            self.bounds = self.bounds.with_labels()
             self.ids |= {"input_ids", "labels"}
             self.own_labels = True
 
@@ -264,7 +286,7 @@ class Above(Node):
         self.child = child
         self.size = child.size
         self.ids, self.seal, self.certain, self.ahead = child.ids, child.seal, child.certain, child.ahead
-        self.own_labels = child.own_labels
+        self.own_labels, self.bounds = child.own_labels, child.bounds
         if type(self).fetch is Above.fetch:
             self.shifted = child.shifted
 

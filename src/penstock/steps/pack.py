@@ -26,7 +26,7 @@ from penstock.order.pack import OVERLONG, PackPlan
 from penstock.sources.base import TokenSource
 from penstock.steps import masks
 from penstock.steps.base import Context, Step, whole_number
-from penstock.steps.node import I64, Above, Epoch, Fetched, Laid, Leaf, Node, Picks
+from penstock.steps.node import I64, Above, Bounds, Epoch, Fetched, Laid, Leaf, Node, Picks
 from penstock.steps.pack_layout import Holes, PackLayout, Places, Table, holes_between, sequences_of
 from penstock.steps.pack_rows import PackedRows, Sealed
 from penstock.steps.pack_tokens import Tokens
@@ -108,6 +108,8 @@ class _Packed(Above):
         self.places = Places(source)
         self.runs = masks.runs_of(source)
         self.ids = frozenset({"input_ids", "labels"})
+        most = max(self.bounds.most, step.pad_id)
+        self.bounds = Bounds(0, most) if step.labels is None else Bounds(masks.IGNORE, most)
         self.ahead = max(1, min(AHEAD, (1 << 30) // step.length))
         slots = None if step.max_docs is None or not step.static else step.max_docs + 1
         self.seal = Sealed(step.length, slots, step.labels is not None)

@@ -30,7 +30,7 @@ from penstock.sources.base import Source, TokenSource
 from penstock.steps import masks
 from penstock.steps.base import Context, Step
 from penstock.steps.batch import Batch
-from penstock.steps.node import I64, Above, Epoch, Leaf, Node, Picks
+from penstock.steps.node import I64, Above, Bounds, Epoch, Leaf, Node, Picks
 from penstock.steps.pad import Pad
 from penstock.steps.shuffle import Shuffled
 
@@ -129,6 +129,10 @@ class Planned(Above):
         self.rows = max(1, len(child.source) // self.size)  # of a step, on average
         self.runs = masks.runs_of(child.source)
         self.ids = child.ids | {"input_ids", "labels"}
+        if not isinstance(child.source, TokenSource):
+            self.bounds = Bounds.of(child.source.read(np.zeros(1, np.int64))["input_ids"].dtype)
+        if self.bounds != Bounds():
+            self.bounds = self.bounds.with_labels(getattr(step, "pad_id", 0))
         self.labelled = not {"labels", "attention_mask"}.isdisjoint(getattr(child.source, "columns", ()))
         self.seal = _Counted()
         self._pads: dict[int, Pad] = {}

@@ -19,7 +19,7 @@ from penstock.order._pieces import ranges
 from penstock.sources.base import TokenSource
 from penstock.steps import masks
 from penstock.steps.base import Context, Step, whole_number
-from penstock.steps.node import I64, Above, Fetched, Leaf, Node, Picks
+from penstock.steps.node import I64, Above, Bounds, Fetched, Leaf, Node, Picks
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class _Windowed(Above):
         super().__init__(child)
         self.source, self.length, self.stride, self.size = source, length, stride, count
         self.ids = type(self).ids
-        self.own_labels = True
+        self.own_labels, self.bounds = True, Bounds(0, self.bounds.most)
 
     def pick(self, position: I64, epoch: Any) -> Picks:
         return Picks(position, epoch)
@@ -104,7 +104,7 @@ class _Masked(_Windowed):
 
     def __init__(self, child: Node, source: TokenSource, length: int, stride: int, count: int) -> None:
         super().__init__(child, source, length, stride, count)
-        self.runs = masks.runs_of(source)
+        self.runs, self.bounds = masks.runs_of(source), self.bounds.with_labels()
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = super().fetch(picks)
