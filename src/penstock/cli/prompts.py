@@ -41,9 +41,12 @@ def make_engine(args: argparse.Namespace) -> Any:
     elif args.prompt == "chat":  # only the library that wrote the folder knows where its template is
         transformers = need("transformers", extra="hf", purpose="to find the tokenizer's chat template")
         tokenizer = transformers.AutoTokenizer.from_pretrained(args.tokenizer)
+    eos = args.eos if args.eos_id is None else args.eos_id
+    if template is not None or args.prompt == "chat":
+        eos = None
     return PromptEngine(
-        tokenizer, args.prompt, mask=args.mask, max_length=args.max_length, truncation=args.truncation,
-        eos=args.eos if args.eos_id is None else args.eos_id, system=args.system, chat_template=template,
+        tokenizer, args.prompt or "chat", mask=args.mask, max_length=args.max_length, truncation=args.truncation,
+        eos=eos, system=args.system, chat_template=template,
         on_error=args.on_error, turn=args.turn,
     )  # fmt: skip
 

@@ -249,8 +249,10 @@ def test_trl_truncation_and_what_it_drops(keep: Any, truncation: Any, words: Any
         for chat in chats:
             wanted = rules.cut(marked(whole({"messages": chat})), length, keep)
             row = engine({"messages": chat})
-            assert (row is None) == (wanted is None)
             dropped += wanted is None
+            if wanted is not None and not any(wanted[1][1:]):  # it keeps a lone first label, which no model predicts
+                wanted = None
+            assert (row is None) == (wanted is None)
             if row is not None:
                 assert marked(row) == wanted
     assert (dropped > 0) == (keep == "start")

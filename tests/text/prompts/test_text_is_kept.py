@@ -44,8 +44,8 @@ def sentencepiece() -> Any:
 
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([*CORPUS, "Q: Is it Paris? A: Paris"] * 20), model_writer=out, vocab_size=150, model_type="bpe",
-        character_coverage=1.0, hard_vocab_limit=False, minloglevel=2,
+        sentence_iterator=iter([*CORPUS, "Q: Is it Paris? A: Paris"] * 20), model_writer=out, vocab_size=150,
+        model_type="bpe", character_coverage=1.0, hard_vocab_limit=False, minloglevel=2,
     )  # fmt: skip
     return sentencepiece.SentencePieceProcessor(model_proto=out.getvalue())
 

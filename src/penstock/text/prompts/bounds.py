@@ -54,6 +54,18 @@ def too_much(expected: str, got: str) -> LimitError:
     return LimitError(expected, got=got, fix="use a template you trust; no chat template needs more")
 
 
+def check_record(values: Any) -> None:
+    """Refuses a record larger than anything a template may write."""
+    try:
+        measure(values)
+    except LimitError as error:
+        raise LimitError(
+            f"a record of at most {RENDER_CHARS} characters and {MAX_NODES} parts for a chat template",
+            got="a larger one",
+            fix="cut the record into shorter ones, or drop it",
+        ) from error
+
+
 def measure(value: Any) -> int:
     """Size of a value written out as text, an upper bound; stops at the limit, so a nest of shared lists is cheap too.
 

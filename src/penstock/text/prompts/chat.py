@@ -9,16 +9,23 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock._errors import LimitError, RecordError, UsageError
 from penstock.text.prompts import sandbox
 from penstock.text.prompts.own import own_template, special_names
-from penstock.text.prompts.templates import field_text
+from penstock.text.prompts.templates import field_key, field_text
 from penstock.text.tokenizers import Tokenizer
 
 Message = dict[str, Any]
-_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+_ROLES = {
+    "human": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "function_call": "assistant",  # the model writes it
+    "observation": "tool",
+}
 _DEPTH = 32
 # What a record brings itself, or the mask compiler sets.
 _RECORDS_OWN = {"messages", "add_generation_prompt", "tools", "documents"}
@@ -42,6 +49,42 @@ def plain(value: Any, depth: int = 0) -> Any:
     )
 
 
+class Conversation(NamedTuple):
+    """A record's messages, how many of them are a prompt of their own, and the record's keys they come from."""
+
+    messages: list[Message]
+    given: int
+    keys: set[str]
+
+
+def conversation_of(record: Mapping[str, Any], system: str | None = None) -> Conversation:
+    """What a record says: `messages`, `conversations`, a `prompt` and `completion` of messages, or fields of text.
+
+    >>> conversation_of({"prompt": [{"role": "user", "content": "hi"}], "completion": "yes?"}).given
+    1
+    """
+    keys = {"messages", "conversations", "tools", "documents"}
+    given = next((record[key] for key in ("messages", "conversations") if record.get(key) is not None), None)
+    asked: list[Any] = []
+    if given is None and isinstance(record.get("prompt"), list | tuple):
+        asked, given = list(record["prompt"]), record.get("completion")
+        given = [{"role": "assistant", "content": given}] if isinstance(given, str) else given
+        keys |= {"prompt", "completion"}
+    elif given is None:
+        text, more = field_text(record, "instruction"), record.get("input") or record.get("context")
+        given = [
+            {"role": "user", "content": f"{text}\n\n{more}" if more else text},
+            {"role": "assistant", "content": field_text(record, "output")},
+        ]
+        keys |= {"input", "context", *(field_key(record, name) or name for name in ("instruction", "output"))}
+    if not isinstance(given, list | tuple) or not given:
+        raise RecordError("a list of messages, at least one", got=repr(given)[:80], fix="repair the record")
+    out = [_message(plain(message), number) for number, message in enumerate([*asked, *given])]
+    if system is not None and out[0]["role"] != "system":
+        out.insert(0, {"role": "system", "content": system})
+    return Conversation(out, len(out) - len(given) if asked else 0, keys)
+
+
 def messages_of(record: Mapping[str, Any], system: str | None = None) -> list[Message]:
     """A record's messages: `messages` or `conversations` (role/content or from/value), or one instruction and output.
 
@@ -50,19 +93,7 @@ def messages_of(record: Mapping[str, Any], system: str | None = None) -> list[Me
     >>> [m["role"] for m in messages_of({"instruction": "Add.", "input": "1 1", "output": "2"}, system="Be brief.")]
     ['system', 'user', 'assistant']
     """
-    given = record.get("messages", record.get("conversations"))
-    if given is None:
-        asked, more = field_text(record, "instruction"), record.get("input") or record.get("context")
-        given = [
-            {"role": "user", "content": f"{asked}\n\n{more}" if more else asked},
-            {"role": "assistant", "content": field_text(record, "output")},
-        ]
-    if not isinstance(given, list | tuple) or not given:
-        raise RecordError("a list of messages, at least one", got=repr(given)[:80], fix="repair the record")
-    out = [_message(plain(message), number) for number, message in enumerate(given)]
-    if system is not None and out[0]["role"] != "system":
-        out.insert(0, {"role": "system", "content": system})
-    return out
+    return conversation_of(record, system).messages
 
 
 def _message(message: Any, number: int) -> Message:
@@ -70,7 +101,7 @@ def _message(message: Any, number: int) -> Message:
         out: Message = message
         if "role" not in out and "from" in out:
             rest = {key: value for key, value in out.items() if key not in ("from", "value")}
-            out = {"role": _ROLES.get(str(out["from"]), out["from"]), "content": out.get("value"), **rest}
+            out = {"role": _ROLES.get(str(out["from"]).lower(), out["from"]), "content": out.get("value"), **rest}
         if isinstance(out.get("role"), str):
             return out
     raise RecordError(

@@ -17,23 +17,18 @@ from numpy.typing import NDArray
 
 from penstock._errors import LimitError, RecordError, UsageError
 from penstock.batching.schema import OutputSchema
-from penstock.text.prompts.chat import ChatTemplate, chat_template_of, messages_of, plain
-from penstock.text.prompts.masks import Boundary, Encoder, Turn, assistant_spans, encode_spans
+from penstock.text.prompts.chat import ChatTemplate, chat_template_of, conversation_of, plain
+from penstock.text.prompts.masks import Boundary, Encoder, Turn, assistant_spans, encode_spans, generation_header
+from penstock.text.prompts.options import check_choices, check_ends, check_types
 from penstock.text.prompts.templates import TextTemplate, field_text, make_template
 
 IGNORED = -100
 Mask = Literal["prompt", "assistant", "last", "none"]
 Truncation = Literal["error", "right", "left"]
 Row = dict[str, NDArray[Any]]
+# Ids, which of them are learnt, and the record's keys that were read.
+Encoded = tuple[NDArray[np.int64], NDArray[np.bool_], set[str]]
 
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "mask": ("prompt", "assistant", "last", "none"),
-    "truncation": ("error", "right", "left"),
-    "on_error": ("raise", "skip"),
-    "boundary": ("split", "error"),
-    "specials": ("refuse", "allow"),
-    "turn": ("answer", "tail", "whole"),
-}
 _KEPT_ERRORS = 20
 
 
@@ -43,14 +38,16 @@ class PromptEngine:
     `template`: `"alpaca"` (instruction, input, output); a format string, whose last field is the response;
     `{"prompt": ..., "response": ...}`; `"chat"`, with the tokenizer's chat template or `chat_template=` in Jinja.
     `mask`: `"prompt"` and `"assistant"` learn every answer and its end token, `"last"` only the last answer, `"none"`
-    every token. `max_length` with `truncation` `"error"`, `"right"` (keep the beginning) or `"left"` (keep the end).
-    `eos`: True appends the tokenizer's end token to a text template's response, an integer appends that id; chat
-    templates write their own. `bos`: None puts a beginning token where the tokenizer itself would. `system`: text
+    every token; of a record with a `prompt` and a `completion` made of messages, `"prompt"` learns the completion's
+    answers only. `max_length` with `truncation` `"error"`, `"right"` (keep the beginning) or `"left"` (keep the end).
+    `eos`: the tokenizer's end token is appended to a text template's response unless False; an integer appends that id;
+    chat templates write their own. `bos`: None puts a beginning token where the tokenizer itself would. `system`: text
     before every prompt, or a system message where a chat has none. `specials="refuse"`: a record whose own text spells
     a special token is an error, since it would become one. `boundary`: see `Encoder.encode_cut`. `turn`: what of a
     chat's answer is learnt: `"answer"` its content and end marker, `"tail"` also the blank space the template writes
     behind the marker (as TRL does), `"whole"` the header before it as well (as torchtune does). `variables`: what a
-    chat template reads beside the record, such as `{"enable_thinking": False}`.
+    chat template reads beside the record, such as `{"enable_thinking": False}`. `schema`: what a row holds; with
+    `extra="keep"` also the record's fields that the template does not read, such as an id.
 
     A record nothing can be learnt from, before or after truncation, or that the template cannot render honestly, is a
     `RecordError` that names it. With `on_error="skip"` it gives None, and is counted in `skipped` and kept (the first
@@ -70,7 +67,7 @@ class PromptEngine:
         mask: Mask = "prompt",
         max_length: int | None = None,
         truncation: Truncation = "error",
-        eos: bool | int = True,
+        eos: bool | int | None = None,
         bos: bool | None = None,
         schema: OutputSchema | None = None,
         on_error: Literal["raise", "skip"] = "raise",
@@ -89,16 +86,13 @@ class PromptEngine:
             "specials": specials,
             "turn": turn,
         }
-        for name, value in given.items():
-            if value not in _CHOICES[name]:
-                raise UsageError(
-                    f"`{name}` to be one of {', '.join(_CHOICES[name])}", got=repr(value), fix="use one of these"
-                )
-        if max_length is not None and (isinstance(max_length, bool) or max_length < 1):
-            raise UsageError("`max_length` to be 1 or more, or None", got=repr(max_length), fix="use a positive number")
+        check_choices(given)
+        check_types(template, system, schema, max_length)
         self.encoder = Encoder(tokenizer)
         self.template: TextTemplate | ChatTemplate
-        if template == "chat" or chat_template is not None:
+        chat = template == "chat" or chat_template is not None
+        check_ends(eos, bos, chat, self.encoder.tokenizer.vocab_size)
+        if chat:
             self.template = chat_template_of(tokenizer, self.encoder.tokenizer, chat_template, variables)
         else:
             self.template = make_template(template)
@@ -117,7 +111,8 @@ class PromptEngine:
         self.mask, self.max_length, self.truncation = mask, max_length, truncation
         self.on_error, self.system, self.boundary, self.specials = on_error, system, boundary, specials
         self.turn = turn
-        self.schema = OutputSchema() if schema is None else schema
+        self.schema = OutputSchema(extra="drop") if schema is None else schema
+        self._header = generation_header(self.template.renderer({})) if isinstance(self.template, ChatTemplate) else ""
         self._after = self._end_ids(eos)
         self._before = self._begin_ids(bos)
         self.skipped = 0
@@ -153,15 +148,15 @@ class PromptEngine:
         if not isinstance(record, Mapping):
             raise RecordError("a record with named fields", got=type(record).__name__, fix="give dicts to the engine")
         if isinstance(self.template, ChatTemplate):
-            ids, learnt = self._chat(self.template, record)
+            ids, learnt, read = self._chat(self.template, record)
         else:
-            ids, learnt = self._text(self.template, record)
+            ids, learnt, read = self._text(self.template, record)
         if self.mask == "none":
             learnt = np.ones(len(ids), bool)
-        if not learnt.any():
+        if not learnt[1:].any():  # nothing predicts the first token
             raise RecordError(
                 "a record with something to learn",
-                got=f"{len(ids)} tokens, all of them masked",
+                got=f"{len(ids)} tokens, all of them masked or without one before them",
                 fix="drop records with empty answers, or use on_error='skip'",
             )
         ids, learnt = self._truncate(ids, learnt)
@@ -170,51 +165,64 @@ class PromptEngine:
             "attention_mask": np.ones(len(ids), np.int64),
             "labels": np.where(learnt, ids, IGNORED),
         }
-        return self._named(row, learnt, record)
+        return self._named(row, learnt, record, read)
 
-    def _text(self, template: TextTemplate, record: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _text(self, template: TextTemplate, record: Mapping[str, Any]) -> Encoded:
         prompt, response = template.render(record)
-        if self.specials == "refuse" and self.encoder.special_in(prompt + response):
+        read = template.keys(record)
+        if self.specials == "refuse":
             # The template's own text may hold special tokens; only the fields may not.
-            for name in sorted(template.fields()):
-                if name in record:
-                    self._check_specials(field_text(record, name), name)
+            found, own = self.encoder.specials_in(prompt + response), self.encoder.specials_in(template.frame(record))
+            if found != own:
+                for key, name in read.items():
+                    if record.get(key) is not None:
+                        self._check_specials(field_text(record, name), key)
+                made = [token for token in found if token not in own] or found
+                raise self._spelled(made[0], "where its fields meet")
         if self.system:
             prompt = f"{self.system}\n\n{prompt}"
         text = prompt + response
         ids, learnt = encode_spans(self.encoder, text, [(len(prompt), len(text))], self.boundary)
         ids = np.concatenate([self._before, ids, self._after])
         ends = np.ones(len(self._after), bool)
-        return ids, np.concatenate([np.zeros(len(self._before), bool), learnt, ends])
+        return ids, np.concatenate([np.zeros(len(self._before), bool), learnt, ends]), set(read)
 
-    def _chat(self, template: ChatTemplate, record: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        messages = messages_of(record, self.system)
+    def _chat(self, template: ChatTemplate, record: Mapping[str, Any]) -> Encoded:
+        messages, given, read = conversation_of(record, self.system)
         extra = {name: plain(record[name]) for name in ("tools", "documents") if record.get(name) is not None}
         if self.specials == "refuse":
             for number, message in enumerate(messages):
                 self._check_specials(message, f"message {number}")
+            for name, value in extra.items():
+                self._check_specials(value, name)
         if self.mask == "none":
-            ids = self.encoder.encode(template.render(messages, extra=extra))
-            return ids, np.ones(len(ids), bool)
-        text, spans = assistant_spans(template.renderer(extra), messages, self.mask == "last", self.turn)
-        return encode_spans(self.encoder, text, spans, self.boundary)
+            ids, learnt = encode_spans(self.encoder, template.render(messages, extra=extra), [])
+        else:
+            text, spans = assistant_spans(
+                template.renderer(extra), messages, self.mask == "last", self.turn,
+                first=given if self.mask == "prompt" else 0, header=self._header,
+            )  # fmt: skip
+            ids, learnt = encode_spans(self.encoder, text, spans, self.boundary)
+        return ids, learnt, read
 
     def _check_specials(self, value: Any, where: str) -> None:
         if isinstance(value, str):
-            found = self.encoder.special_in(value)
-            if found is not None:
-                raise RecordError(
-                    "text without special tokens of the tokenizer",
-                    got=f"{found!r} spelled out",
-                    where=where,
-                    fix="clean the record, or use specials='allow' where such text is wanted",
-                )
+            for found in self.encoder.specials_in(value):
+                raise self._spelled(found, where)
         elif isinstance(value, Mapping):
-            for item in value.values():
-                self._check_specials(item, where)
+            for pair in value.items():
+                self._check_specials(list(pair), where)
         elif isinstance(value, list):
             for item in value:
                 self._check_specials(item, where)
+
+    def _spelled(self, token: str, where: str) -> RecordError:
+        return RecordError(
+            "text without special tokens of the tokenizer",
+            got=f"{token!r} spelled out",
+            where=where,
+            fix="clean the record, or use specials='allow' where such text is wanted",
+        )
 
     def _truncate(
         self, ids: NDArray[np.int64], learnt: NDArray[np.bool_]
@@ -228,7 +236,7 @@ class PromptEngine:
                 fix="raise max_length, or choose truncation='right' or 'left'",
             )
         kept = slice(self.max_length) if self.truncation == "right" else slice(-self.max_length, None)
-        if not learnt[kept].any():
+        if not learnt[kept][1:].any():
             raise RecordError(
                 "a record with something to learn within max_length",
                 got=f"{len(ids)} tokens, none to learn among the {self.max_length} kept",
@@ -236,8 +244,9 @@ class PromptEngine:
             )
         return ids[kept], learnt[kept]
 
-    def _named(self, row: Row, learnt: NDArray[np.bool_], record: Mapping[str, Any]) -> Row:
-        """The fields the schema names: what the engine makes, else the record's own."""
+    def _named(self, row: Row, learnt: NDArray[np.bool_], record: Mapping[str, Any], read: set[str]) -> Row:
+        """The fields the schema names: what the engine makes, else the record's own. Others that the template did not
+        read are kept or refused, as the schema says."""
         length = len(learnt)
         made = {
             **row,
@@ -247,12 +256,15 @@ class PromptEngine:
             "length": np.int64(length),
         }
         found = {name: made.get(name, record.get(name)) for name in self.schema}
-        return self.schema.check_row({name: value for name, value in found.items() if value is not None})
+        named = {name: value for name, value in found.items() if value is not None}
+        if self.schema.extra != "drop":
+            named |= {name: value for name, value in record.items() if name not in found and name not in read}
+        return self.schema.check_row(named)
 
-    def _end_ids(self, eos: bool | int) -> NDArray[np.int64]:
+    def _end_ids(self, eos: bool | int | None) -> NDArray[np.int64]:
         if eos is False or isinstance(self.template, ChatTemplate):
             return np.empty(0, np.int64)
-        number = self.encoder.tokenizer.eos_id if eos is True else eos
+        number = self.encoder.tokenizer.eos_id if eos is None or eos is True else eos
         if number is None:
             raise UsageError(
                 "a tokenizer with an end token, to teach the model where an answer ends",

@@ -4,7 +4,8 @@ An assistant turn k is what `render(messages[:k + 1])` has beyond `render(messag
 That is true only if each is a prefix of the whole conversation as rendered; this is checked, turn by turn, and a
 template that breaks it is an error. What is learnt is the turn's content and its end marker: the header is part of the
 generation prompt, and blank space behind an end marker is not learnt, since nobody generates it. Other trainers learn
-that space too, or the header as well: see `Turn`.
+that space too, or the header as well: see `Turn`. Where the generation prompt says nothing, a turn must begin with its
+content, which is tried with two other contents.
 
 Spans of characters become spans of tokens only where a boundary falls between two tokens, which is proved in one of
 four ways: by the tokenizer's offsets, by encoding the pieces apart, by encoding prefixes, or by decoding. Costs one
@@ -22,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import RecordError
+from penstock._errors import LimitError, RecordError
 from penstock.text.prompts.chat import Message
 from penstock.text.tokenizers import as_tokenizer
 
@@ -34,9 +35,18 @@ Render = Callable[[Sequence[Message], bool], str]
 
 
 def assistant_spans(
-    render: Render, messages: Sequence[Message], last_only: bool = False, turn: Turn = "answer"
+    render: Render,
+    messages: Sequence[Message],
+    last_only: bool = False,
+    turn: Turn = "answer",
+    *,
+    first: int = 0,
+    header: str = "",
 ) -> tuple[str, list[Span]]:
     """The rendered conversation, and the characters of each assistant turn (or the last one) that are learnt.
+
+    Turns before message `first` are not. `header` is what the generation prompt is known to be, if anything: see
+    `generation_header`.
 
     >>> def render(messages, prompt):
     ...     return "".join(f"<{m['role']}>{m['content']}</>\\n" for m in messages) + ("<assistant>" if prompt else "")
@@ -48,17 +58,31 @@ def assistant_spans(
     ['bc</>\\n', '<assistant>bc</>\\n']
     """
     whole = render(messages, False)
-    places = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    places = [i for i, message in enumerate(messages) if message["role"] == "assistant" and i >= first]
     if not places:
         raise RecordError(
             "at least one assistant message to learn from",
-            got=f"roles {', '.join(str(m['role']) for m in messages)[:200]}",
+            got=f"roles {', '.join(str(m['role']) for m in messages[first:])[:200]}",
             fix="drop the record, or name the answering role 'assistant'",
         )
-    return whole, [_span(render, messages, at, whole, turn) for at in (places[-1:] if last_only else places)]
+    return whole, [_span(render, messages, at, whole, turn, header) for at in (places[-1:] if last_only else places)]
 
 
-def _span(render: Render, messages: Sequence[Message], at: int, whole: str, turn: Turn) -> Span:
+def generation_header(render: Render) -> str:
+    """What a template writes for `add_generation_prompt` behind a user's message; empty where that cannot be said.
+
+    >>> generation_header(lambda messages, prompt: "hi" + prompt * " bot:")
+    ' bot:'
+    """
+    asked = [{"role": "user", "content": "x"}]
+    try:
+        plain, prompted = render(asked, False), render(asked, True)
+    except (RecordError, LimitError):  # a template may want other conversations than this
+        return ""
+    return prompted[len(plain) :] if prompted.startswith(plain) else ""
+
+
+def _span(render: Render, messages: Sequence[Message], at: int, whole: str, turn: Turn, header: str) -> Span:
     head = render(messages[:at], turn != "whole")  # the generation prompt is the header
     upto = whole if at == len(messages) - 1 else render(messages[: at + 1], False)
     for name, part in (("the conversation before it", head), ("the conversation up to it", upto)):
@@ -67,7 +91,7 @@ def _span(render: Render, messages: Sequence[Message], at: int, whole: str, turn
                 "a chat template that renders the beginning of a conversation as the beginning of the whole",
                 got=f"at message {at}, {name} renders differently: {_difference(part, whole)}",
                 where=f"message {at}",
-                fix="use mask='last', or a template for training that keeps earlier turns as they were",
+                fix=_way_out(render, messages, at, whole, part is head and turn != "whole"),
             )
     if len(head) > len(upto):
         raise RecordError(
@@ -79,24 +103,55 @@ def _span(render: Render, messages: Sequence[Message], at: int, whole: str, turn
     start, stop = len(head), len(upto)
     if turn == "whole":
         return start, stop
+    if not (header.strip() and head.endswith(header)) and head == render(messages[:at], False):
+        _no_header(render, messages, at, head)
     content = messages[at].get("content")
     text = content.strip() if isinstance(content, str) else ""
-    found = whole.find(text, start, stop) if text else start
-    if found > start and whole[start:found].strip() and head == render(messages[:at], False):
-        raise RecordError(
-            "a chat template with a generation prompt, so that the header of a turn can be told from its content",
-            got=f"no generation prompt, and {whole[start:found][:60]!r} before the content",
-            where=f"message {at}",
-            fix="let the template write the assistant's header when add_generation_prompt is true",
-        )
     body = whole[start:stop].rstrip()
     if turn == "answer" and not (text and body.endswith(text)):  # there is an end marker: what follows it is not learnt
         stop = start + len(body)
     return start, stop
 
 
+def _no_header(render: Render, messages: Sequence[Message], at: int, head: str) -> None:
+    """Raises unless the turn begins with its content: what two other contents have in common before them is a header,
+    and without a generation prompt nobody says where it ends."""
+    message = messages[at]
+    listed = isinstance(message.get("content"), list)
+    one, two = (
+        render(
+            [*messages[:at], {"role": message["role"], "content": [{"type": "text", "text": t}] if listed else t}],
+            False,
+        )
+        for t in ("1", "2")
+    )
+    before = one[len(head) : _meet(one, two)]
+    if one == two or before.strip():
+        raise RecordError(
+            "a chat template with a generation prompt, so that the header of a turn can be told from its content",
+            got=f"no generation prompt, and {before[:60]!r} before the content",
+            where=f"message {at}",
+            fix="let the template write the assistant's header when add_generation_prompt is true, or use turn='whole'",
+        )
+
+
+def _way_out(render: Render, messages: Sequence[Message], at: int, whole: str, prompted: bool) -> str:
+    """What helps where a prefix is none: it is tried before it is advised."""
+    ways = []
+    if prompted and whole.startswith(render(messages[:at], False)):
+        ways.append("use turn='whole', which needs no generation prompt")
+    if any(message["role"] == "assistant" for message in messages[at + 1 :]):
+        ways.append("use mask='last'")
+    return ", or ".join([*ways, "a template for training that keeps earlier turns as they were"])
+
+
+def _meet(part: str, whole: str) -> int:
+    """How far two texts are the same."""
+    return next((i for i, (a, b) in enumerate(zip(part, whole, strict=False)) if a != b), min(len(part), len(whole)))
+
+
 def _difference(part: str, whole: str) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(part, whole, strict=False)) if a != b), min(len(part), len(whole)))
+    at = _meet(part, whole)
     low = max(0, at - 10)
     return f"{part[low : at + 20]!r} where the whole has {whole[low : at + 20]!r}"
 
@@ -137,10 +192,9 @@ class Encoder:
             return bool(getattr(getattr(self.tokenizer, "original", None), "add_bos_token", False))
         return bool(self._backend.encode("a").ids[:1] == [number])
 
-    def special_in(self, text: str) -> str | None:
-        """The first special token written out in a text, if any."""
-        found = self.special_pattern.search(text) if self.special_pattern is not None else None
-        return found.group() if found else None
+    def specials_in(self, text: str) -> list[str]:
+        """The special tokens written out in a text."""
+        return self.special_pattern.findall(text) if self.special_pattern is not None else []
 
     def encode_cut(
         self, text: str, cuts: Sequence[int], boundary: Boundary = "split"
@@ -153,6 +207,8 @@ class Encoder:
         >>> Encoder("bytes").encode_cut("abcd", [1, 3])
         (array([ 97,  98,  99, 100]), [1, 3])
         """
+        if not cuts:
+            return self.encode(text), []
         exact = self._by_offsets(text, cuts)
         if exact is not None:
             return exact
@@ -248,6 +304,14 @@ def encode_spans(
     >>> ids[learnt].tolist() == list(b"cd")
     True
     """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RecordError(
+            "text that can be written as UTF-8",
+            got=f"half a surrogate pair, {text[error.start]!r}, at character {error.start} of the prompt",
+            fix="text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace') repairs such text",
+        ) from error
     cuts = sorted({edge for span in spans for edge in span})
     ids, places = encoder.encode_cut(text, cuts, boundary)
     index = {cut: i for i, cut in enumerate(cuts)}

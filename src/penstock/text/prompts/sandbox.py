@@ -204,7 +204,7 @@ def render(source: str, values: Mapping[str, Any], date: datetime.date) -> str:
     'user: hi;'
     """
     template = compile_template(source, date)
-    bounds.measure(values)
+    bounds.check_record(values)
     bounds.clock.start(bounds.RENDER_SECONDS)
     try:
         return bounds.join_text(template.root_render_func(template.new_context(dict(values))))

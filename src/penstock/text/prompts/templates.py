@@ -54,22 +54,31 @@ def parse(text: str) -> Parts:
     return tuple(parts)
 
 
+def field_key(record: Mapping[str, Any], name: str) -> str | None:
+    """The key under which a record has a field: its name, or one people use for the same thing.
+
+    >>> field_key({"completion": "x", "output": None}, "output")
+    'completion'
+    """
+    return next((key for key in (name, *ALIASES.get(name, ())) if record.get(key) is not None), None)
+
+
 def field_text(record: Mapping[str, Any], name: str) -> str:
     """A record's field as text, under its name or one people use for the same thing."""
-    for key in (name, *ALIASES.get(name, ())):
-        value = record.get(key)
-        if value is not None:
-            if isinstance(value, str):
-                return value
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return str(value)
-            raise RecordError(
-                f"text in the field {key!r}", got=type(value).__name__, fix="turn the field into text before the prompt"
-            )
+    key = field_key(record, name)
+    if key is None:
+        raise RecordError(
+            f"a record with the field {name!r}",
+            got=f"fields {', '.join(map(str, record)) or 'none'}",
+            fix="name the record's own fields in the template, or rename them in the data",
+        )
+    value = record[key]
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
     raise RecordError(
-        f"a record with the field {name!r}",
-        got=f"fields {', '.join(map(str, record)) or 'none'}",
-        fix="name the record's own fields in the template, or rename them in the data",
+        f"text in the field {key!r}", got=type(value).__name__, fix="turn the field into text before the prompt"
     )
 
 
@@ -96,15 +105,28 @@ class TextTemplate:
         >>> make_template("{question} => {answer}").render({"question": "1+1", "answer": 2})
         ('1+1 => ', '2')
         """
-        prompt = self.prompt
-        if self.prompt_empty is not None and not str(record.get("input") or record.get("context") or "").strip():
-            prompt = self.prompt_empty
-        return fill(prompt, record), fill(self.response, record)
+        return fill(self._prompt(record), record), fill(self.response, record)
 
-    def fields(self) -> set[str]:
-        """Names of the fields it reads."""
+    def frame(self, record: Mapping[str, Any]) -> str:
+        """The template's own text, with a null character where each field goes.
+
+        >>> make_template("{question} => {answer}").frame({})
+        '\\x00 => \\x00'
+        """
+        parts = (*self._prompt(record), *self.response)
+        return "".join(literal + ("" if name is None else "\0") for literal, name in parts)
+
+    def keys(self, record: Mapping[str, Any]) -> dict[str, str]:
+        """The record's keys the template reads, and the names it has for them."""
         every = (*self.prompt, *self.response, *(self.prompt_empty or ()))
-        return {name for _, name in every if name is not None}
+        names = sorted({name for _, name in every if name is not None})
+        return {field_key(record, name) or name: name for name in names}
+
+    def _prompt(self, record: Mapping[str, Any]) -> Parts:
+        key = field_key(record, "input")
+        if self.prompt_empty is not None and not (key and str(record[key]).strip()):
+            return self.prompt_empty
+        return self.prompt
 
 
 def make_template(template: str | Mapping[str, str]) -> TextTemplate:
