@@ -15,6 +15,7 @@ from penstock import RecordError, UsageError
 from penstock.batching.layout import lay_out, valid_mask
 from penstock.batching.pad import as_row, pad_rows
 from penstock.columns import Ragged
+from penstock.steps.pad import Pad
 
 KINDS = {
     "lists": lambda rows: rows,
@@ -104,6 +105,8 @@ def test_a_slice_of_a_ragged_column() -> None:
         ([np.array([1]), np.array([0.5])], "float64 of shape (1,)"),
         ([[1], ["a"]], "shape (1,)"),
         ([[1], [2**63]], "uint64 of shape (1,)"),
+        ([[1], [2**63, -100]], "object of shape (2,)"),
+        ([[1], [[1], [2, 3]]], "inhomogeneous"),
         ([np.array([1], np.uint64), np.array([2**63], np.uint64)], "with values over 9223372036854775807"),
         ([[1], [torch.tensor(0.5)]], "float32 of shape (1,)"),
     ],
@@ -113,7 +116,40 @@ def test_rows_that_are_not_integers_are_named(rows: Any, got: str) -> None:
         pad_rows(rows, 0, dtype=np.int64)
     assert got in str(caught.value)
     assert "row 1 of the batch" in str(caught.value)
+    assert "rows of integers" in str(caught.value) or got == "inhomogeneous"
+
+
+@pytest.mark.parametrize(
+    ("rows", "row", "got"),
+    [
+        (Ragged.of([np.array([1.0]), np.array([1.5])]), 0, "float64 of shape (1,)"),
+        (Ragged.of([[], np.array([1.5])]), 1, "float64 of shape (1,)"),
+        (Ragged.of([[1], [2**63 + 1]], np.uint64), 1, "with values over 9223372036854775807"),
+        (Ragged(np.array([[1, 2], [3, 4]]), np.array([0, 1, 2])), 0, "int64 of shape (1, 2)"),
+        (Ragged(np.array(["a", "b"]), np.array([0, 0, 2])), 1, "<U1 of shape (2,)"),
+    ],
+)
+@pytest.mark.parametrize("cut", [None, 1])
+def test_ragged_rows_that_are_not_integers_are_named(rows: Ragged, row: int, got: str, cut: int | None) -> None:
+    with pytest.raises(RecordError) as caught:
+        pad_rows(rows, 0, dtype=np.int64, max_length=cut)
+    assert got in str(caught.value)
     assert "rows of integers" in str(caught.value)
+    assert caught.value.row == row
+
+
+def test_ragged_rows_are_judged_by_what_they_hold() -> None:
+    whole = Ragged(np.array([2**63, 5], np.uint64), np.array([1, 2]))
+    assert pad_rows(whole, 0, dtype=np.int64)[0].tolist() == [[5]]
+    assert pad_rows(Ragged.of([[], []], np.float64), 0, dtype=np.int64, length=1)[0].tolist() == [[0], [0]]
+    assert pad_rows(Ragged.of([[0.5]]), 0)[0].tolist() == [[0.5]]
+
+
+def test_the_pad_step_refuses_tokens_that_are_not_integers() -> None:
+    column = Ragged.of([[1.5, 2.0], [3.0]])
+    with pytest.raises(RecordError, match="rows of integers"):
+        Pad().apply({"input_ids": column}, np.arange(2), 0)
+    assert Pad().apply({"x": column}, np.arange(2), 0)["x"].tolist() == [[1.5, 2.0], [3.0, 0.0]]
 
 
 def test_a_row_longer_than_the_length() -> None:
@@ -140,4 +176,7 @@ def test_as_row_takes_exact_integers() -> None:
     big = [2**62, -(2**62)]
     assert as_row(big).tolist() == big
     assert as_row([2**63]).dtype == np.uint64
+    assert as_row([2**63, 1]).tolist() == [2**63, 1]
+    assert as_row([2**63, -100]).tolist() == [2**63, -100]
+    assert as_row([2**63, 0.5]).dtype == np.float64
     assert as_row((1, 2)).tolist() == [1, 2]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +27,8 @@ from penstock.order._pieces import ranges
 
 _INT64 = np.dtype(np.int64)
 _MOST = 2**63 - 1
+# NumPy on lists of different lengths inside a row; torch on a dtype, a device or a gradient NumPy does not know.
+UNREADABLE = (ValueError, TypeError, RuntimeError)
 
 
 def as_row(value: Any) -> NDArray[Any]:
@@ -42,10 +44,41 @@ def as_row(value: Any) -> NDArray[Any]:
         try:
             # Exact integers only: a float or a nested list raises TypeError, 2**63 raises OverflowError.
             buffer.fromlist(value)
-        except (TypeError, OverflowError):
+        except TypeError:
             return np.asarray(value)
+        except OverflowError:
+            return _large(value)
         return np.frombuffer(buffer, np.int64) if value else np.empty(0, np.int64)
     return np.asarray(value) if not isinstance(value, tuple) else as_row(list(value))
+
+
+def _large(value: list[Any]) -> NDArray[Any]:
+    """Integers beyond 64 bits with a sign, exactly: NumPy itself makes floats of them beside smaller ones."""
+    if not all(isinstance(v, int) for v in value):
+        return np.asarray(value)
+    return np.array(value, np.uint64 if min(value) >= 0 and max(value) < 2**64 else object)
+
+
+def as_rows(rows: Iterable[Any]) -> list[NDArray[Any]]:
+    """Each value as `as_row` makes it; raises, naming the row, for one that NumPy makes no array of."""
+    out = []
+    for i, value in enumerate(rows):
+        try:
+            out.append(as_row(value))
+        except UNREADABLE as error:
+            raise unreadable(i, value, error) from error
+    return out
+
+
+def unreadable(i: int, value: Any, error: Exception, name: str = "") -> RecordError:
+    """What to say of a value that NumPy makes no array of."""
+    return RecordError(
+        f"values of {name!r} that make a NumPy array" if name else "rows that make a NumPy array",
+        got=f"{type(value).__name__}: {error}",
+        where=f"row {i} of the batch",
+        fix="give flat lists or arrays; a torch tensor as .detach().cpu(), bfloat16 as .float()",
+        row=i,
+    )
 
 
 def pad_rows(
@@ -101,8 +134,15 @@ def place(
         try:
             return _place_lists(rows, layout, value)
         except (struct.error, TypeError):  # not integers, or too large ones: the arrays they make tell which
-            return _place_arrays(list(map(as_row, rows)), layout, value, dtype)
-    return _place_arrays(rows if types == {np.ndarray} else list(map(as_row, rows)), layout, value, dtype)
+            return _place_arrays(as_rows(rows), layout, value, dtype)
+    return _place_arrays(rows if types == {np.ndarray} else as_rows(rows), layout, value, dtype)
+
+
+def dtype_of(rows: Sequence[Any] | Ragged | NDArray[Any]) -> np.dtype[Any]:
+    """The dtype that holds all rows."""
+    if isinstance(rows, Ragged):
+        return rows.dtype
+    return np.result_type(*{row.dtype for row in rows if row.size} or {_INT64})
 
 
 def _filled(layout: Layout, value: Any, dtype: Any) -> NDArray[Any]:
@@ -131,7 +171,7 @@ def _place_arrays(rows: Sequence[Any] | NDArray[Any], layout: Layout, value: Any
     wanted = None if dtype is None else np.dtype(dtype)
     _refuse(rows, wanted)
     if wanted is None:
-        wanted = np.result_type(*{row.dtype for row in rows if row.size} or {_INT64})
+        wanted = dtype_of(rows)
     out = _filled(layout, value, wanted)
     if layout.side == "right":
         for i, (row, n) in enumerate(zip(layout.kept(rows), layout.counts, strict=True)):
@@ -148,20 +188,37 @@ def _refuse(rows: Sequence[Any] | NDArray[Any], wanted: np.dtype[Any] | None) ->
     usual = (wanted is None or first is wanted) and first.kind in "biuf"
     if usual and all([row.dtype is first and row.ndim == 1 for row in rows]):  # noqa: C419 - a list is quicker
         return
-    kinds = "biuf" if wanted is None or wanted.kind == "f" else "biu"
     for i, row in enumerate(rows):
-        fits = row.dtype != np.uint64 or wanted != _INT64 or not (row > _MOST).any()
-        if row.ndim != 1 or (row.size and row.dtype.kind not in kinds) or not fits:
-            raise RecordError(
-                "rows of numbers, one-dimensional" if "f" in kinds else "rows of integers, one-dimensional",
-                got=f"{row.dtype} of shape {row.shape}" + ("" if fits else f" with values over {_MOST}"),
-                where=f"row {i} of the batch",
-                fix="give a flat list or array of values for each row",
-                row=i,
-            )
+        if not _fits(row, wanted):
+            raise _not_numbers(i, row, wanted)
+
+
+def _refuse_ragged(rows: Ragged, wanted: np.dtype[Any] | None) -> None:
+    """The same for rows that lie in one block: looked at one by one only where the block does not fit."""
+    if not _fits(rows.values, wanted):
+        _refuse(list(rows), wanted)
+
+
+def _fits(values: NDArray[Any], wanted: np.dtype[Any] | None) -> bool:
+    kinds = "biuf" if wanted is None or wanted.kind == "f" else "biu"
+    if values.ndim != 1 or (values.size and values.dtype.kind not in kinds):
+        return False
+    return values.dtype != np.uint64 or wanted != _INT64 or not (values > _MOST).any()
+
+
+def _not_numbers(i: int, row: NDArray[Any], wanted: np.dtype[Any] | None) -> RecordError:
+    large = row.dtype == np.uint64 and wanted == _INT64 and row.ndim == 1
+    return RecordError(
+        f"rows of {'numbers' if wanted is None or wanted.kind == 'f' else 'integers'}, one-dimensional",
+        got=f"{row.dtype} of shape {row.shape}" + (f" with values over {_MOST}" if large else ""),
+        where=f"row {i} of the batch",
+        fix="give a flat list or array of values for each row",
+        row=i,
+    )
 
 
 def _place_ragged(rows: Ragged, layout: Layout, value: Any, dtype: Any, empty: Empty) -> NDArray[Any]:
+    _refuse_ragged(rows, None if dtype is None else np.dtype(dtype))
     out = empty(layout.shape, np.dtype(dtype or rows.dtype))
     out.fill(value)
     out[valid_mask(layout, np.bool_)] = _kept_values(rows, layout)
