@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 from penstock import RecordError, UsageError
 from penstock.batching.schema import OutputSchema
@@ -39,6 +41,43 @@ def test_casts_are_exact_or_refused(dtype: str, good: list[Any], bad: list[Any])
     assert cast.tolist() == good
     with pytest.raises(RecordError, match=f"values of 'x' that fit {dtype}"):
         schema.cast("x", np.array(bad), where="here")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "good", "bad"),
+    [
+        ("float16", [65504, -65504], [70000]),
+        ("float16", [0.5, float("inf"), float("nan")], [0.5, -1e5, float("nan")]),
+        ("float32", [1e38], [1e39]),
+    ],
+)
+def test_floats_are_rounded_and_never_made_infinite(dtype: str, good: list[Any], bad: list[Any]) -> None:
+    schema = OutputSchema({"x": dtype})
+    cast = schema.cast("x", np.array(good))
+    assert cast.dtype == np.dtype(dtype)
+    assert np.allclose(cast, good, equal_nan=True)
+    with pytest.raises(RecordError, match=f"values of 'x' that fit {dtype}") as caught:
+        schema.cast("x", np.array(bad), where="here")
+    assert caught.value.fix
+    assert OutputSchema({"x": "float32"}).cast("x", np.array([2**24 + 1])).tolist() == [2**24]
+
+
+@pytest.mark.parametrize("value", [None, "text", [None], [1, "a"], [1j]])
+def test_what_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(RecordError, match="numbers in field 'x'") as caught:
+        OutputSchema({"x": "int64"}).check_row({"x": value}, where="record 3")
+    assert caught.value.where == "record 3"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", ml_dtypes.bfloat16, torch.bfloat16])
+def test_bfloat16_is_no_text(dtype: Any) -> None:
+    with pytest.raises(UsageError, match="dtype for field 'x'") as caught:
+        OutputSchema({"x": dtype})
+    assert "text" not in str(caught.value)
+    assert "'float32' or 'float16', and cast on the device" in caught.value.fix
+    for text in ("U3", str, object, np.dtype("S2")):
+        with pytest.raises(UsageError, match="leave text fields out"):
+            OutputSchema({"x": text})
 
 
 def test_extra_fields() -> None:

@@ -1,7 +1,7 @@
 """`OutputSchema`: which fields a prepared row or batch has, and of which dtype.
 
 Costs nothing where the dtypes already agree; a narrowing cast reads the array once more, to refuse values that would
-wrap around.
+wrap around or become infinite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class OutputSchema:
     """Names and dtypes of the output fields; `input_ids`, `attention_mask` and `labels` as int64 unless told.
 
     Fields the schema does not name are kept as they are (`extra="keep"`), left out (`"drop"`) or refused (`"error"`).
-    Fields in `optional` may be absent; all others must be there.
+    Fields in `optional` may be absent; all others must be there. Integers are exact or refused. Floats are rounded to
+    what their dtype has, as floats are (2**24 + 1 is 2**24 in float32), and refused where that would be infinite.
 
     >>> schema = OutputSchema({"input_ids": "int32", "labels": "int64"}, extra="drop")
     >>> row = schema.check_row({"input_ids": [1, 2], "labels": [-100, 2], "note": "x"})
@@ -46,15 +47,9 @@ class OutputSchema:
             try:
                 dtypes[name] = np.dtype(dtype)
             except TypeError as error:
-                raise UsageError(
-                    f"a NumPy dtype for field {name!r}", got=repr(dtype), fix="use a name such as 'int64' or 'float32'"
-                ) from error
+                raise UsageError(f"a NumPy dtype for field {name!r}", got=repr(dtype), fix=_instead(dtype)) from error
             if dtypes[name].kind not in "biuf":
-                raise UsageError(
-                    f"a numeric dtype for field {name!r}",
-                    got=str(dtypes[name]),
-                    fix="leave text fields out of the schema: they pass through as they are",
-                )
+                raise UsageError(f"a numeric dtype for field {name!r}", got=str(dtypes[name]), fix=_instead(dtypes[name]))
         if not dtypes:
             raise UsageError("at least one field", got="none", fix="name the fields, or pass no schema")
         unknown = sorted(frozenset(self.optional) - dtypes.keys())
@@ -90,27 +85,23 @@ class OutputSchema:
         want = self.fields.get(name)
         if want is None or array.dtype == want:
             return array
-        if not np.can_cast(array.dtype, want, "safe") and array.size:
-            self._check_fit(name, array, want, where)
-        return array.astype(want)
-
-    def _check_fit(self, name: str, array: NDArray[Any], want: np.dtype[Any], where: str) -> None:
-        low, high = array.min(), array.max()
-        if want.kind == "f":
-            return
-        fits = array.dtype.kind != "f" or bool(np.isfinite(array).all() and (array == np.floor(array)).all())
-        if fits and want.kind in "iu":
-            info = np.iinfo(want)
-            fits = info.min <= int(low) and int(high) <= info.max
-        elif fits:
-            fits = low >= 0 and high <= 1
-        if not fits:
+        if array.dtype.kind not in "biuf" and array.size:
+            raise RecordError(
+                f"numbers in field {name!r}",
+                got=f"{array.dtype} of shape {array.shape}",
+                where=where,
+                fix="give integers or floats, or take the field out of the OutputSchema",
+            )
+        with np.errstate(all="ignore"):  # told by the checks, with the field's name
+            cast = array.astype(want)
+        if not np.can_cast(array.dtype, want, "safe") and array.size and not _fits(array, cast):
             raise RecordError(
                 f"values of {name!r} that fit {want}",
-                got=f"values from {low} to {high}",
+                got=f"values from {array.min()} to {array.max()}",
                 where=where,
                 fix="choose a wider dtype in the OutputSchema",
             )
+        return cast
 
     def check_names(self, names: Mapping[str, Any], where: str = "") -> None:
         """Raises when a required field is missing, or one is there that `extra="error"` refuses."""
@@ -160,3 +151,22 @@ class OutputSchema:
             elif self.extra == "keep":
                 out[name] = value
         return out
+
+
+def _fits(array: NDArray[Any], cast: NDArray[Any]) -> bool:
+    """Whether a cast kept the values: integers all of them, floats but for rounding."""
+    if cast.dtype.kind == "f":
+        return bool(np.isfinite(cast[np.isfinite(array)]).all())
+    if array.dtype.kind == "f" and not (np.isfinite(array).all() and (array == np.floor(array)).all()):
+        return False
+    low, high = (0, 1) if cast.dtype.kind == "b" else (np.iinfo(cast.dtype).min, np.iinfo(cast.dtype).max)
+    return low <= int(array.min()) and int(array.max()) <= high
+
+
+def _instead(dtype: Any) -> str:
+    """What to use for a dtype that cannot be used."""
+    if "bfloat16" in str(dtype) or "float8" in str(dtype):
+        return "use 'float32' or 'float16', and cast on the device: NumPy has no such type of its own"
+    if getattr(dtype, "kind", "") in ("U", "S", "O"):
+        return "leave text fields out of the schema: they pass through as they are"
+    return "use a name such as 'int64' or 'float32'"
