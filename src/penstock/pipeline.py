@@ -141,9 +141,19 @@ class Pipeline:
         """Rows of equal length: a number, or "longest" of the batch."""
         return self._then(Pad(to, **options))
 
-    def batch(self, size: int | None = None, *, per_rank: int | None = None, remainder: Remainder = "drop") -> Pipeline:
-        """`size` rows a step over all ranks together, or `per_rank` on each."""
-        return self._then(Batch(size, per_rank, remainder))
+    def batch(
+        self,
+        size: int | None = None,
+        *,
+        per_rank: int | None = None,
+        remainder: Remainder = "drop",
+        balance: bool = False,
+    ) -> Pipeline:
+        """`size` rows a step over all ranks together, or `per_rank` on each.
+
+        `balance` deals the packs of a step to ranks by the work their attention is; see `steps.batch.Batch`.
+        """
+        return self._then(Batch(size, per_rank, remainder, balance))
 
     def bucket(
         self,

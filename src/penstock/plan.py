@@ -180,6 +180,12 @@ def build(definition: Definition) -> Plan:
             got="whole=True",
             fix="use .map_batches() without whole, or .batch(n)",
         )
+    if getattr(definition.batch, "balance", False) and not root.weighs:
+        raise UsageError(
+            ".pack(n) before .batch(balance=True), which deals rows by the work that a plan knows of each",
+            got="rows of unknown or equal work",
+            fix="leave balance out, or use .bucket() or .batch_tokens() with balance=True",
+        )
     return Plan(definition, root, finish, ledger, refusals)
 
 

@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from penstock._buffers import Buffers
 from penstock._errors import StageError
-from penstock.columns import Columns, Compact, Recipe, cut, rows_of
+from penstock.columns import Columns, Compact, Recipe, cut, rows_of, take
 from penstock.engine.cuts import Cuts
+from penstock.engine.shares import dealt, gathered, stretches
 from penstock.engine.stats import Stats
 from penstock.order.shard import rows_of_rank
 from penstock.plan import Plan
+from penstock.steps.mapping import MapBatches
 from penstock.steps.masks import IGNORE
 from penstock.steps.node import Laid, Later, Picks, Shifted
 from penstock.steps.planned import Planned, valid
@@ -106,6 +108,7 @@ class Block(NamedTuple):
     spans: Callable[[int, int], NDArray[Any]] | None = None  # reads rows of shifted columns, or the heads of documents
     counts: NDArray[np.int32] | None = None  # tokens of each document's head
     laid: Laid | None = None  # makes batches one by one
+    dealt: list[NDArray[np.int64]] = []  # noqa: RUF012 - this rank's rows of each step, where they are dealt by cost
 
 
 class Work:
@@ -117,6 +120,8 @@ class Work:
         self._seal = plan.root.seal
         self._plain = not plan.finish and not pad and self._seal is None
         self._counts = self._seal is not None and plan.definition.world > 1 and not plan.whole
+        self._recounts = self._seal is not None and any(isinstance(step, MapBatches) for step, _ in plan.finish)
+        self._deals = plan.definition.world > 1 and bool(getattr(plan.definition.batch, "balance", False))
         self._names = plan.root.shifted if self._plain else None
         self._shifting = output if self._names is not None and isinstance(output, Shifting) else None
         self._expands = bool(getattr(output, "expands", False)) and not (pad or plan.whole or self._seal)
@@ -273,16 +278,17 @@ class Work:
         first, last = cuts.at(lo), cuts.at(hi - 1)
         if self._planned is not None:
             return self._planned_block(self._planned, lo, hi, first.offset, cut.epoch)
-        start, stop = rows_of_rank(full, rank, world)
         offsets = np.arange(hi - lo) * full + first.offset
-        position = (offsets[:, None] + np.arange(start, stop)).reshape(-1)
-        counts = np.full(hi - lo, stop - start)
-        real = counts.copy()
-        if last.rows < full:
-            a, b = (start, stop) if self.pad else rows_of_rank(last.rows, rank, world)
-            position = np.concatenate([position[: (hi - lo - 1) * (stop - start)], offsets[-1] + np.arange(a, b)])
-            counts[-1] = b - a
-            real[-1] = max(0, min(last.rows - a, b - a))
+        everyone: Picks | None = None
+        rows: list[NDArray[np.int64]] = []
+        if self._counts or self._deals:
+            everyone = self.plan.root.pick(np.arange(first.offset, int(offsets[-1]) + last.rows), cut.epoch)
+            if self._deals:
+                rows = dealt(self.plan.root.costs(everyone), full, definition.rank, definition.world, self.pad)
+        mine = stretches(offsets, full, last.rows, rank, world, self.pad)
+        if rows and not self.plan.whole:
+            mine = gathered(offsets, rows, last.rows)
+        position, counts, real = mine
         size = self.plan.root.size
         if size is not None and self.pad:
             position = np.minimum(position, size - 1)  # padding rows repeat the epoch's last row; `valid` says so
@@ -297,11 +303,10 @@ class Work:
                 block = block._replace(spans=heads.read, counts=heads.counts)
         if self._lending is not None:
             block = block._replace(laid=self.plan.root.laid(picks))
-        if not self._counts:
+        if everyone is None:
             return block
-        stop = first.offset + (hi - lo - 1) * full + last.rows
-        everyone = self.plan.root.pick(np.arange(first.offset, stop), cut.epoch)
-        return block._replace(everyone=everyone, all_edges=[*range(0, (hi - lo) * full, full), len(everyone)])
+        all_edges = [*range(0, (hi - lo) * full, full), len(everyone)]
+        return block._replace(everyone=everyone if self._counts else None, all_edges=all_edges, dealt=rows)
 
     def _planned_block(self, planned: Planned, lo: int, hi: int, offset: int, epoch: int) -> Block:
         """The same where the plan says which records a step has, and each rank takes its share of them."""
@@ -320,19 +325,36 @@ class Work:
         for i, (raw, (a, b)) in enumerate(zip(_split(columns, edges), pairwise(edges), strict=False), first):
             mine = picks.rows(slice(a, b))
             part = raw if self._planned is None else self._planned.padded(raw, mine, block.widths[i])
-            labels = self._labels(part, mine, block, i) if self._seal is not None else 0
-            for step, base in plan.finish:
-                small = step.compact(part) if step is self._last else None
-                part = step.apply(part, mine, base) if small is None else small
+            labels = self._labels(part, mine, block, i) if self._seal is not None and not self._recounts else 0
+            part = self._finished(part, mine)
+            if self._recounts:
+                labels = self._recount(part, block, i)
             if self.pad:
                 part = _mark_padding(part, block.real[i])
-            if plan.whole:
+            if plan.whole and block.dealt:
+                part, mine = take(part, block.dealt[i]), mine.rows(block.dealt[i])
+            elif plan.whole:
                 start, stop = rows_of_rank(b - a, plan.definition.rank, plan.definition.world)
                 part, mine = cut(part, start, stop), mine.rows(slice(start, stop))
             if self._seal is not None:
                 part = self._seal.apply(part, mine, labels)
             parts.append(self.output.block(part, plan.root.ids) if whole else part)
         return parts
+
+    def _finished(self, part: Columns, picks: Picks) -> Columns:
+        for step, base in self.plan.finish:
+            small = step.compact(part) if step is self._last else None
+            part = step.apply(part, picks, base) if small is None else small
+        return part
+
+    def _recount(self, part: Columns, block: Block, i: int) -> int:
+        """Labels of step i of the block after the user's functions. Those of other ranks are made to be counted."""
+        if block.everyone is None:
+            return valid(cut(part, 0, block.real[i]))
+        columns, used = self.plan.root.fetch(block.everyone.rows(slice(*block.all_edges[i : i + 2])))
+        if self._planned is not None:
+            columns = self._planned.padded(columns, used, block.widths[i])
+        return valid(self._finished(columns, used))
 
     def _planned_labels(self, block: Block, laid: Laid, first: int, edges: list[int]) -> list[int]:
         """The labels that count in steps from number `first` of the block on, on all ranks."""

@@ -16,13 +16,18 @@ Remainder = Literal["drop", "pad", "short"]
 class Batch(Step):
     """`size` rows a step over all ranks together, or `per_rank` rows on each.
 
-    The rows an epoch leaves over: "drop" them, "pad" the last batch (column `valid` says which rows are real, and their
-    labels are -100), or give a "short" one.
+    The rows an epoch leaves over: "drop" them, "pad" the last batch (column `valid` says which rows are real, and the
+    labels of the others are -100), or give a "short" one. A short batch of fewer rows than there are ranks leaves some
+    of them with none: arrays of 0 rows. Where every rank needs rows, "pad".
+
+    `balance` deals the packs of a step to ranks by the work of their attention, instead of in their order. Which rows a
+    step has stays the same, so it may change at a restore.
     """
 
     size: int | None = None
     per_rank: int | None = None
     remainder: Remainder = "drop"
+    balance: bool = False
 
     def __post_init__(self) -> None:
         if (self.size is None) == (self.per_rank is None):

@@ -24,6 +24,7 @@ class Mixed(Node):
         self.children, self.mixture, self.size = list(children), mixture, size
         self.ids = frozenset().union(*(c.ids for c in children))
         self.certain = all(c.certain for c in children)
+        self.weighs = all(c.weighs for c in children)
         self.own_labels = all(c.own_labels for c in children)
         self.bounds = Bounds(min(c.bounds.least for c in children), max(c.bounds.most for c in children))
         self.seal = children[0].seal if all(c.seal == children[0].seal for c in children) else None
@@ -67,10 +68,21 @@ class Mixed(Node):
         return Fetched(scatter(parts, len(picks)), used)
 
     def count_labels(self, picks: Picks) -> int:
+        return sum(child.count_labels(picks.rows(where)) for child, where in self._parts(picks))
+
+    def costs(self, picks: Picks) -> I64:
+        out = np.zeros(len(picks), np.int64)
+        for child, where in self._parts(picks):
+            out[where] = child.costs(picks.rows(where))
+        return out
+
+    def _parts(self, picks: Picks) -> Iterator[tuple[Node, I64]]:
+        """The children that have some of these rows, and which."""
         leaf = picks.column("leaf")
-        bounds = zip(self.children, self.first, self.last, strict=True)
-        parts = ((child, np.flatnonzero((leaf >= first) & (leaf < last))) for child, first, last in bounds)
-        return sum(child.count_labels(picks.rows(where)) for child, where in parts if len(where))
+        for child, first, last in zip(self.children, self.first, self.last, strict=True):
+            where = np.flatnonzero((leaf >= first) & (leaf < last))
+            if len(where):
+                yield child, where
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         leaf = int(picks.column("leaf")[0])

@@ -186,6 +186,7 @@ class Node(ABC):
     seal: Seal | None = None
     stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle keeps near these
     certain: bool = True  # whether picks alone say what `fetch` will give
+    weighs: bool = False  # whether `costs` are known
     own_labels: bool = False  # whether the labels of its rows were made by Penstock, from the tokens
     shifted: tuple[str, str] | None = None  # columns that are `spans` without its last item and without its first
     ahead: int = 1 << 14  # rows to pick in one call: more where a pick is arithmetic, fewer where it costs memory
@@ -219,6 +220,10 @@ class Node(ABC):
     def count_labels(self, picks: Picks) -> int:
         """How many labels of these rows count, from the plan alone; asked only of nodes with a seal."""
         raise StageError("a step whose plan knows its labels", got=type(self).__name__)
+
+    def costs(self, picks: Picks) -> I64:
+        """The work of each row for attention, from the plan alone; asked only of nodes that `weigh` their rows."""
+        raise StageError("a step whose plan knows the work of its rows", got=type(self).__name__)
 
 
 class Leaf(Node):
@@ -286,7 +291,7 @@ class Above(Node):
         self.child = child
         self.size = child.size
         self.ids, self.seal, self.certain, self.ahead = child.ids, child.seal, child.certain, child.ahead
-        self.own_labels, self.bounds = child.own_labels, child.bounds
+        self.own_labels, self.bounds, self.weighs = child.own_labels, child.bounds, child.weighs
         if type(self).fetch is Above.fetch:
             self.shifted = child.shifted
 
@@ -313,3 +318,6 @@ class Above(Node):
 
     def count_labels(self, picks: Picks) -> int:
         return self.child.count_labels(picks)
+
+    def costs(self, picks: Picks) -> I64:
+        return self.child.costs(picks)

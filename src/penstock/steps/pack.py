@@ -107,7 +107,7 @@ class _Packed(Above):
         self.stretches = self.plan.table[:, 0] if isinstance(self.plan, PackPlan) else _chunk_stretches(self.plan)
         self.places = Places(source)
         self.runs = masks.runs_of(source)
-        self.ids = frozenset({"input_ids", "labels"})
+        self.ids, self.weighs = frozenset({"input_ids", "labels"}), True
         most = max(self.bounds.most, step.pad_id)
         self.bounds = Bounds(0, most) if step.labels is None else Bounds(masks.IGNORE, most)
         self.ahead = max(1, min(AHEAD, (1 << 30) // step.length))
@@ -131,6 +131,9 @@ class _Packed(Above):
 
     def count_labels(self, picks: Picks) -> int:
         return self._layout(picks).labels()
+
+    def costs(self, picks: Picks) -> I64:
+        return self._layout(picks).costs()
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         pieces = self._pieces(picks.rows(slice(0, 1)))

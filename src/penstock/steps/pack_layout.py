@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from penstock.order._pieces import I64, prefix
 from penstock.order._recent import Recent
 from penstock.order._superblocks import CACHED, SUPERBLOCK, cut_evenly
+from penstock.order.balance import attention_cost
 from penstock.sources.base import TokenSource
 from penstock.steps.pack_tokens import Slices
 
@@ -107,6 +108,11 @@ class PackLayout:
     def labels(self) -> int:
         """How many labels of these rows count."""
         return sum(self.table.labels[self.start : self.stop])
+
+    def costs(self) -> I64:
+        """The work of attention in each row, its padding being a sequence like any other."""
+        edges, these = self.table.edges, self.sequences
+        return attention_cost(self.table.sizes[these], np.array(edges[self.start : self.stop + 1]) - these.start)
 
     @property
     def follow(self) -> slice:

@@ -48,7 +48,7 @@ class Sealed:
             cuts = np.append(cuts, np.full(rows * self.slots + 1 - len(cuts), rows * self.length, np.int32))
         columns["cu_seqlens"] = cuts
         columns["max_seqlen"] = np.array(longest, np.int32)
-        if self.labelled:
+        if self.labelled and "labels" in columns:
             columns["valid_labels"] = np.array(labels, np.int64)
 
 

@@ -196,4 +196,6 @@ class Planned(Above):
 def valid(columns: Columns) -> int:
     """How many labels of a batch count."""
     labels = columns.get("labels")
-    return int(np.count_nonzero(labels != masks.IGNORE)) if isinstance(labels, np.ndarray) else 0
+    if labels is None:
+        return 0
+    return int(np.count_nonzero(np.asarray(labels.values if isinstance(labels, Ragged) else labels) != masks.IGNORE))

@@ -1,0 +1,62 @@
+"""Which rows of some steps a rank takes: a stretch of each in its order, or those dealt to it by their cost."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.order.balance import deal
+from penstock.order.shard import rows_of_rank
+
+I64 = NDArray[np.int64]
+
+
+class Shares(NamedTuple):
+    """The positions of all rows one after another, how many of each step, and how many of those are not padding."""
+
+    position: I64
+    counts: I64
+    real: I64
+
+
+def stretches(offsets: I64, full: int, last: int, rank: int, world: int, pad: bool) -> Shares:
+    """Of steps of `full` rows that begin at `offsets`; the last one has only `last`, and with `pad` is filled up.
+
+    >>> stretches(np.array([0, 4]), 4, 3, rank=1, world=2, pad=True)
+    Shares(position=array([2, 3, 6, 7]), counts=array([2, 2]), real=array([2, 1]))
+    """
+    start, stop = rows_of_rank(full, rank, world)
+    position = (offsets[:, None] + np.arange(start, stop)).reshape(-1)
+    counts = np.full(len(offsets), stop - start)
+    real = counts.copy()
+    if last < full:
+        a, b = (start, stop) if pad else rows_of_rank(last, rank, world)
+        position = np.concatenate([position[: (len(offsets) - 1) * (stop - start)], offsets[-1] + np.arange(a, b)])
+        counts[-1] = b - a
+        real[-1] = max(0, min(last - a, b - a))
+    return Shares(position, counts, real)
+
+
+def dealt(costs: I64, full: int, rank: int, world: int, pad: bool) -> list[I64]:
+    """The numbers of a rank's rows in each step of `full` rows; with `pad`, numbers past the last row fill it up.
+
+    >>> [rows.tolist() for rows in dealt(np.array([9, 1, 5, 5, 8, 2]), 4, rank=0, world=2, pad=True)]
+    [[0, 1], [0, 2]]
+    """
+    out = []
+    for at in range(0, len(costs), full):
+        rows = deal(costs[at : at + full], world)[rank]
+        missing = full // world - len(rows) if pad else 0
+        out.append(np.append(rows, np.full(missing, len(costs) - at)))
+    return out
+
+
+def gathered(offsets: I64, rows: list[I64], last: int) -> Shares:
+    """The same as `stretches`, of rows that were dealt."""
+    position = np.concatenate([offset + mine for offset, mine in zip(offsets, rows, strict=True)])
+    counts = np.array([len(mine) for mine in rows])
+    real = counts.copy()
+    real[-1] = np.count_nonzero(rows[-1] < last)
+    return Shares(position, counts, real)
