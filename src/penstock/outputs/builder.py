@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock._errors import UsageError
-from penstock.outputs.map_loader import MapDataLoader, can_pin, is_map_style
+from penstock.outputs.map_loader import can_pin, is_map_style, map_dataloader
 from penstock.outputs.stream_loader import StreamDataLoader
 from penstock.outputs.torch_data import data
 
@@ -111,7 +111,7 @@ class DataLoaderBuilder:
         collate = self._collate or getattr(self._dataset, "collate_fn", None) or data.default_collate
         pin = self._pin and can_pin()
         if not isinstance(self._dataset, data.IterableDataset):
-            return MapDataLoader(
+            return map_dataloader(
                 self._dataset,
                 batch_size=self._batch_size,
                 collate_fn=collate,
@@ -124,6 +124,7 @@ class DataLoaderBuilder:
                 prefetch=self._prefetch,
                 pin=pin,
                 processes=self._workers if self._processes else 0,
+                persistent=False,
             )
         workers = {"prefetch_factor": self._prefetch} if self._workers else {}
         options = {"num_workers": self._workers, "pin_memory": pin, **workers}

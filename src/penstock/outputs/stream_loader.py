@@ -13,10 +13,17 @@ from typing import Any
 
 from penstock._errors import StateError
 from penstock._ship import shipped
-from penstock.outputs.map_loader import share
-from penstock.outputs.torch_data import data
+from penstock.outputs.keyed import StreamCollate, collate_at, is_random
+from penstock.outputs.share import share
+from penstock.outputs.torch_data import data, torch
 
 FORMAT = 1
+
+# What the loader inside takes over from the one around it.
+_OPTIONS = (
+    "num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "timeout", "worker_init_fn",
+    "multiprocessing_context", "generator",
+)  # fmt: skip
 
 
 class BatchStream(data.IterableDataset):  # type: ignore[misc]
@@ -27,7 +34,11 @@ class BatchStream(data.IterableDataset):  # type: ignore[misc]
 
     def __init__(self, dataset: Any, batch_size: int, collate: Callable[[Any], Any], drop_last: bool) -> None:
         self.dataset, self.batch_size, self.collate, self.drop_last = dataset, batch_size, collate, drop_last
-        self.start = 0
+        self._begin = torch.zeros(2, dtype=torch.int64).share_memory_()  # seen by workers that outlive an epoch
+
+    def begin(self, epoch: int, start: int) -> None:
+        """Where the next iteration begins, in whatever process."""
+        self._begin[0], self._begin[1] = epoch, start
 
     def __getstate__(self) -> dict[str, Any]:
         return shipped(self.__dict__)
@@ -36,18 +47,29 @@ class BatchStream(data.IterableDataset):  # type: ignore[misc]
         info = data.get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         rank, world = self.dataset.place()
-        for number, (placed, last) in enumerate(self._rounds(self.batch_size * world)):
+        epoch, start = self._begin.tolist()
+        self.dataset.set_epoch(epoch)
+        for number, (placed, last) in enumerate(self._rounds(start, self.batch_size * world)):
             if number % workers != worker:
                 continue
             mine = [placed[i] for i in share(len(placed), rank, world).tolist()]
-            rows = [row for row in self.dataset.rows(mine) if row is not None]
-            yield len(placed), last, self.collate(rows) if rows else None
+            yield len(placed), last, self._batch(mine, epoch)
 
-    def _rounds(self, size: int) -> Iterator[tuple[list[Any], bool]]:
+    def _batch(self, placed: list[Any], epoch: int) -> Any:
+        """None where all records were skipped."""
+        made = zip(placed, self.dataset.rows(placed), strict=True)
+        rows = [(position, row) for (position, _), row in made if row is not None]
+        if not rows:
+            return None
+        if is_random(self.collate):
+            return collate_at(self.collate, epoch, [position for position, _ in rows], [row for _, row in rows])
+        return self.collate([row for _, row in rows])
+
+    def _rounds(self, start: int, size: int) -> Iterator[tuple[list[Any], bool]]:
         """Global batches; one is given once it is known whether another follows."""
         ready: list[Any] = []
         coming: list[Any] = []
-        for pair in self.dataset.elements(self.start):
+        for pair in self.dataset.elements(start):
             coming.append(pair)
             if ready and (not self.drop_last or len(coming) == size):
                 yield ready, False
@@ -62,49 +84,60 @@ class BatchStream(data.IterableDataset):  # type: ignore[misc]
 
 class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
     """Made by `DataLoaderBuilder`. Each new `for` is the next epoch; the first one after `load_state_dict` goes on in
-    the middle."""
+    the middle.
+
+    From outside it is torch's DataLoader over the dataset, with torch's arguments, so that trainers can take it apart
+    and build their own from its attributes. Its own batches come from another DataLoader inside, over a `BatchStream`.
+    """
 
     def __init__(
-        self, dataset: Any, batch_size: int, collate: Callable[[Any], Any], drop_last: bool, **options: Any
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        collate_fn: Callable[[Any], Any] = data.default_collate,
+        drop_last: bool = False,
+        **options: Any,
     ) -> None:
-        batches = BatchStream(dataset, batch_size, collate, drop_last)
-        super().__init__(batches, batch_size=None, collate_fn=_as_is, **options)
-        self.epoch, self._given, self._begun = dataset.epoch, 0, False
+        collate = collate_fn.collate if isinstance(collate_fn, StreamCollate) else collate_fn
+        outside = StreamCollate(collate, dataset)
+        super().__init__(dataset, batch_size=batch_size, collate_fn=outside, drop_last=drop_last, **options)
+        self._stream = BatchStream(dataset, batch_size, collate, drop_last)
+        self._inside: Any = None
+        self.epoch, self._given = dataset.epoch, 0
+        self._restored = False  # whether the place comes from a saved state, and nothing was taken since
 
     def __iter__(self) -> Iterator[Any]:
-        if self._begun and self._given:
+        if self._given and not self._restored:
             self.epoch, self._given = self.epoch + 1, 0
-        self._begun = False
         return self._batches()
 
     def _batches(self) -> Iterator[Any]:
-        stream: BatchStream = self.dataset
-        stream.dataset.set_epoch(self.epoch)
-        stream.start = self._given
-        for count, last, batch in super().__iter__():
-            self._begun = True
-            if last:
-                self.epoch, self._given = self.epoch + 1, 0
-            else:
-                self._given += count
-            if batch is not None:  # all of its records were skipped
+        self._restored = False
+        epoch, given = self.epoch, self._given
+        self.dataset.set_epoch(epoch)
+        self._stream.begin(epoch, given)
+        if self._inside is None or not self.persistent_workers:
+            options = {name: getattr(self, name) for name in _OPTIONS}
+            self._inside = data.DataLoader(self._stream, batch_size=None, collate_fn=_as_is, **options)
+        for count, last, batch in self._inside:
+            epoch, given = (epoch + 1, 0) if last else (epoch, given + count)
+            self.epoch, self._given = epoch, given
+            if batch is not None:
                 yield batch
 
     def __len__(self) -> int:
         """Batches of a whole pass, where the number of records is known; a TypeError where it is not."""
-        stream: BatchStream = self.dataset
-        rows, size = stream.dataset.total(), stream.batch_size * stream.dataset.place()[1]
-        return int(rows // size if stream.drop_last else -(-rows // size))
+        rows, size = self.dataset.total(), self.batch_size * self.dataset.place()[1]
+        return int(rows // size if self.drop_last else -(-rows // size))
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins at an epoch; keeps a place restored in the middle of it."""
-        if epoch != self.epoch:
-            self.epoch, self._given = epoch, 0
-        self._begun = False
+        """Begins at an epoch; only a place just restored in that epoch is kept."""
+        if not self._restored or epoch != self.epoch:
+            self.epoch, self._given, self._restored = epoch, 0, False
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is: a few numbers, the same on every rank."""
-        dataset = self.dataset.dataset
+        dataset = self.dataset
         return {
             "penstock_stream_loader": FORMAT,
             "seed": dataset.seed,
@@ -122,7 +155,7 @@ class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
             value = state.get(name)
             if type(value) is not int or value < 0:
                 raise StateError(f"a whole number of at least 0 as {name!r} in the state", got=repr(value), fix=fix)
-        dataset = self.dataset.dataset
+        dataset = self.dataset
         for name in ("seed", "buffer_size"):
             if state.get(name) != getattr(dataset, name):
                 raise StateError(
@@ -130,12 +163,12 @@ class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
                     got=f"{name}={state.get(name)!r}",
                     fix="make the dataset with the arguments it was saved with",
                 )
-        self.epoch, self._given, self._begun = state["epoch"], state["n"], False
+        self.epoch, self._given, self._restored = state["epoch"], state["n"], True
 
     @property
     def skipped(self) -> int:
         """Records skipped so far, over all workers."""
-        return int(self.dataset.dataset.skipped)
+        return int(self.dataset.skipped)
 
 
 def _as_is(batch: Any) -> Any:

@@ -13,6 +13,7 @@ about buffer_size * log(buffer_size) numbers (for lists, datasets and JSON lines
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any
 
@@ -21,6 +22,7 @@ from penstock._errors import PenstockError, StateError, UsageError
 from penstock._ledger import Ledger
 from penstock.order.local import shuffled
 from penstock.order.shard import check_rank, find_rank
+from penstock.outputs.dealt import dealt_among, refuse_second_deal
 from penstock.outputs.torch_data import data, torch
 from penstock.text.feed import feed_of
 from penstock.text.records import Prompted, RowCollate
@@ -37,7 +39,8 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
 
     `hf_iterable`: a datasets.IterableDataset, any iterable of dicts that can be begun again, a function that gives a
     new iterator, a list, a datasets.Dataset or a JSON-lines path; it may be endless. `buffer_size` above 1 shuffles
-    locally. `rank` and `world_size` are found from torch.distributed, JAX or the launcher when left out.
+    locally. `rank` and `world_size` are found from torch.distributed, JAX or the launcher when left out; a DataLoader
+    that Accelerate has prepared, or HF's Trainer made, deals out the records itself and is given all of them.
 
     A record that the engine skips (it gives None) is left out and counted in `skipped`, over all workers; so is one
     that fails under `skip_errors=True`, and `ledger` names those of this process. `set_epoch` gives another order.
@@ -72,6 +75,7 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         self.buffer_size, self.skip_errors, self.seed = buffer_size, skip_errors, int(seed)
         self.rank, self.world_size = rank, world_size
         self.epoch = 0
+        self._told: tuple[int, int, int] | None = None  # the process that sent this here, and the place it found
         self.ledger = Ledger()
         self._counts = torch.zeros(_COUNTERS, dtype=torch.int64).share_memory_()
         self._base: list[Layer] = []  # what was given before this pass began
@@ -82,9 +86,11 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Row]:
         """The rows of this reader's positions. Only the first pass after `load_state_dict` begins in the middle."""
+        return self._mine(*self.place())  # found at once: every rank is told of a mistake before it waits for others
+
+    def _mine(self, rank: int, world: int) -> Iterator[Row]:
         info = data.get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        rank, world = self.place()
         if not self._resumed:
             self._base = []
         self._resumed, self._passed = False, (world, [0])
@@ -157,10 +163,22 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         return int(self._counts.sum())
 
     def place(self) -> tuple[int, int]:
-        """Rank and world size of this process; (0, 1) where the stream itself already gives each rank its share."""
+        """Rank and world size of this process; (0, 1) where somebody else gives each rank its share.
+
+        That is the stream itself, or the loader that asks for the rows: see `outputs.dealt`.
+        """
         if self.rank is not None and self.world_size is not None:
+            fix = "leave out rank and world_size, or with_distributed: Accelerate deals out the records"
+            refuse_second_deal(self.rank, self.world_size, fix)
             return self.rank, self.world_size
-        return (0, 1) if self.feed.split else find_rank()
+        if self.feed.split:
+            refuse_second_deal(*find_rank(), "leave out split_dataset_by_node: Accelerate deals out the records")
+            return 0, 1
+        if dealt_among() is not None:
+            return 0, 1
+        if self._told is not None and self._told[0] != os.getpid():
+            return self._told[1:]
+        return find_rank()
 
     def shard(self, rank: int, world_size: int) -> StreamingPreprocessedDataset:
         """The same stream for one rank."""
@@ -220,8 +238,7 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         self._base, self._passed, self._resumed = layers, None, True
 
     def __getstate__(self) -> dict[str, Any]:
-        rank, world = self.place()  # workers may not see what this process sees
-        return {**self.__dict__, "rank": rank, "world_size": world}
+        return {**self.__dict__, "_told": (os.getpid(), *self.place())}  # workers may not see what this process sees
 
     def __repr__(self) -> str:
         return (

@@ -1,0 +1,163 @@
+"""On two real processes: every record exactly once, whoever deals the records out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from penstock import UsageError, create_collate_fn
+from penstock.outputs.builder import DataLoaderBuilder
+from penstock.text.preprocessed import PreprocessedDataset
+from penstock.text.streaming import StreamingPreprocessedDataset
+from tests.integrations.ranks import on_ranks
+from tests.integrations.tiny import TinyLM, engine
+
+ROWS = 24
+RECORDS = [{"q": f"q{i:02d}", "a": "y"} for i in range(ROWS)]
+
+
+def same(record):
+    return dict(record)
+
+
+def stream(**options):
+    return StreamingPreprocessedDataset([{"x": i} for i in range(ROWS)], same, **options)
+
+
+def torch_loader(**options):
+    return torch.utils.data.DataLoader(stream(), batch_size=3, **options)
+
+
+def built(dataset, **options):
+    return DataLoaderBuilder().with_dataset(dataset).with_batch_size(3).with_workers(**({"num": 0} | options)).build()
+
+
+def shared(rank, dataset):
+    return DataLoaderBuilder().with_dataset(dataset).with_batch_size(3).with_distributed(rank, 2).build()
+
+
+def rows():
+    return [{"x": i} for i in range(ROWS)]
+
+
+ONCE = {
+    "torch, prepared": lambda rank: torch_loader(),
+    "torch, prepared, forked workers": lambda rank: torch_loader(num_workers=2),
+    "torch, prepared, spawned workers": lambda rank: torch_loader(num_workers=2, multiprocessing_context="spawn"),
+    "built stream, prepared": lambda rank: built(stream()),
+    "built stream, prepared, workers": lambda rank: built(stream(), num=2),
+    "built map, prepared": lambda rank: built(rows()),
+    "built map, prepared, processes": lambda rank: built(rows(), num=2, processes=True),
+}
+ALONE = {
+    "torch": lambda rank: torch_loader(),
+    "torch, forked workers": lambda rank: torch_loader(num_workers=2),
+    "torch, spawned workers": lambda rank: torch_loader(num_workers=2, multiprocessing_context="spawn"),
+    "built stream": lambda rank: built(stream()),
+    "built stream, workers": lambda rank: built(stream(), num=2),
+    "shared map": lambda rank: shared(rank, rows()),
+    "shared stream": lambda rank: shared(rank, stream()),
+}
+REFUSED = {
+    "shared map": lambda rank: shared(rank, rows()),
+    "shared stream": lambda rank: shared(rank, stream()),
+    "a stream that was told its rank": lambda rank: torch.utils.data.DataLoader(
+        stream(rank=rank, world_size=2), batch_size=3
+    ),
+}
+
+
+def _shown(loader):
+    try:
+        return [len(loader), [batch["x"].tolist() for batch in loader]]
+    except UsageError as error:
+        return str(error)
+
+
+def _accelerate(rank):
+    from accelerate import Accelerator
+    from accelerate.utils import DataLoaderConfiguration
+
+    found = {}
+    for dispatch in (False, True):
+        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(dispatch_batches=dispatch))
+        for name, make in {**ONCE, **REFUSED}.items():
+            found[name, dispatch] = _shown(accelerator.prepare(make(rank)))
+    # Inside a loop over a prepared loader, one that is not prepared still shares by itself.
+    prepared = iter(accelerator.prepare(torch_loader()))
+    next(prepared)
+    for name, make in ALONE.items():
+        found[name] = _shown(make(rank))
+    skipped = accelerator.skip_first_batches(accelerator.prepare(built(stream())), 2)
+    found["skipped into"] = [None, [batch["x"].tolist() for batch in skipped]]
+    return found
+
+
+@pytest.fixture(scope="module")
+def accelerate_runs():
+    ranks = on_ranks(_accelerate)
+    assert [type(rank) for rank in ranks] == [dict, dict], "\n".join(map(str, ranks))
+    return ranks
+
+
+def once(ranks, rows=ROWS):
+    assert all(isinstance(rank, list) for rank in ranks), ranks
+    assert sorted(x for _, batches in ranks for batch in batches for x in batch) == list(range(ROWS - rows, ROWS))
+    assert len({tuple(map(len, batches)) for _, batches in ranks}) == 1
+
+
+@pytest.mark.parametrize("dispatch", [False, True])
+@pytest.mark.parametrize("name", ONCE)
+def test_accelerate_deals_out_every_record_once(name, dispatch, accelerate_runs):
+    ranks = [run[name, dispatch] for run in accelerate_runs]
+    once(ranks)
+    assert [length for length, _ in ranks] == [4, 4]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_without_prepare_ranks_share_by_themselves(name, accelerate_runs):
+    once([run[name] for run in accelerate_runs])
+
+
+def test_skipping_into_a_prepared_stream(accelerate_runs):
+    once([run["skipped into"] for run in accelerate_runs], rows=12)
+
+
+@pytest.mark.parametrize("dispatch", [False, True])
+@pytest.mark.parametrize("name", REFUSED)
+def test_dealing_twice_is_refused(name, dispatch, accelerate_runs):
+    for run in accelerate_runs:
+        text = run[name, dispatch]
+        assert isinstance(text, str), text
+        assert "Accelerate deals out the batches among 2 processes" in text
+        assert "leave out with_distributed" in text or "leave out rank and world_size" in text
+
+
+def _trainer(rank, kind, dispatch, folder):
+    from transformers import Trainer, TrainingArguments
+
+    dataset = (StreamingPreprocessedDataset if kind == "stream" else PreprocessedDataset)(RECORDS, engine())
+    model = TinyLM()
+    arguments = TrainingArguments(
+        output_dir=folder,
+        num_train_epochs=1,
+        per_device_train_batch_size=3,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        logging_strategy="no",
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        ddp_backend="gloo",
+        accelerator_config={"dispatch_batches": dispatch},
+    )
+    Trainer(model=model, args=arguments, train_dataset=dataset, data_collator=create_collate_fn(0)).train()
+    return [[bytes(row[:3]).decode() for row in batch] for batch in model.seen]
+
+
+@pytest.mark.parametrize(("kind", "dispatch"), [("stream", None), ("stream", False), ("map", None)])
+def test_the_hf_trainer_sees_every_record_once(kind, dispatch, tmp_path):
+    ranks = on_ranks(_trainer, kind, dispatch, str(tmp_path))
+    assert all(isinstance(rank, list) for rank in ranks), "\n".join(map(str, ranks))
+    assert sorted(row for rank in ranks for batch in rank for row in batch) == [r["q"] for r in RECORDS]
+    assert [len(rank) for rank in ranks] == [4, 4]
