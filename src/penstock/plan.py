@@ -33,7 +33,7 @@ from penstock.steps.mapping import Map, MapBatches
 from penstock.steps.mix import Mixed
 from penstock.steps.node import Leaf, Node, Picks
 from penstock.steps.pad import Pad, PadOwn
-from penstock.steps.planned import PlannedStep
+from penstock.steps.planned import Planned, PlannedStep
 
 Stop = Literal["never", "first", "all"]
 
@@ -156,6 +156,19 @@ class Plan:
         if self.definition.world == 1:
             return False
         return any(step.whole for step, _ in self.finish) or self.counts_all
+
+    def left_out(self, rows: int = 1) -> dict[str, int]:
+        """What is in no batch of `rows` rows of an epoch: counts by what it is and why, those of 0 left out."""
+        counts = self.root.left_out()
+        batch = self.definition.batch
+        if self.root.size is not None and batch is not None and batch.remainder == "drop":
+            counts = {**counts, "rows_left_over": self.root.size % rows}
+        return {name: count for name, count in counts.items() if count}
+
+    @property
+    def warning(self) -> str | None:
+        """What the user should know before training."""
+        return self.root.warning if isinstance(self.root, Planned) else None
 
     def check_ids(self, kind: np.dtype[Any]) -> None:
         """Raises unless the token ids and labels of all batches fit `kind`."""

@@ -12,6 +12,8 @@ from penstock.columns import row, rows_of
 from penstock.plan import Definition, Mix, grow
 from penstock.rows import RowSource
 from penstock.steps.batch import Batch
+from penstock.steps.node import Node
+from penstock.steps.pack import Pack
 from penstock.steps.planned import PlannedStep
 
 
@@ -47,14 +49,19 @@ def _rows(definition: Definition, steps: tuple[Any, ...]) -> str:
         return "  endless"
     last = steps[-1]
     if isinstance(last, PlannedStep):
-        return f"  {node.size:,} batches an epoch"
+        return f"  {node.size:,} batches an epoch{_lost(node)}"
     if not isinstance(last, Batch):
-        return f"  {node.size:,} rows"
+        return f"  {node.size:,} rows" + (_lost(node) if isinstance(last, Pack) else "")
     rows = last.rows(definition.world)
     left = node.size % rows
     over = {"drop": f", {left} rows dropped", "pad": ", the last one padded", "short": f", the last one of {left}"}
     count = node.size // rows + bool(left and last.remainder != "drop")
     return f"  {count:,} batches an epoch{over[last.remainder] if left else ''}"
+
+
+def _lost(node: Node) -> str:
+    """What a plan leaves out, in words."""
+    return "".join(f", {count:,} {what.replace('_', ' ')}" for what, count in node.left_out().items() if count)
 
 
 def _plain(value: Any) -> bool:

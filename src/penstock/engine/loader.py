@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -73,6 +74,8 @@ class Loader:
         self._plan = build(definition)
         if (ids := getattr(output, "ids", None)) is not None:
             self._plan.check_ids(ids)
+        if (warning := self._plan.warning) is not None:
+            warnings.warn(warning, UserWarning, stacklevel=3)
         self._rows = batch.rows(definition.world)
         keep = batch.remainder != "drop"
         self._cuts = Cuts.start(self._plan.root.size, self._rows, keep)
@@ -179,8 +182,9 @@ class Loader:
     # What happened.
 
     def stats(self) -> dict[str, Any]:
-        """Seconds per stage, waits, and one sentence of verdict."""
+        """Seconds per stage, waits, one sentence of verdict, and what an epoch leaves out."""
         facts = self._stats.summary()
+        facts["left_out"] = self._plan.left_out(self._rows)
         facts["skipped"] = self._plan.ledger.total
         facts["filtered"] = self._plan.refusals.total
         return facts
@@ -192,7 +196,9 @@ class Loader:
 
     def __repr__(self) -> str:
         threads = "auto" if self._threads is None else self._threads
-        return f"Loader(to={self.output.name}, step={self._step}, threads={threads})"
+        lost = self._plan.left_out(self._rows)
+        shown = f", left_out={lost}" if lost else ""
+        return f"Loader(to={self.output.name}, step={self._step}, threads={threads}{shown})"
 
     def _work(self) -> Work:
         return Work(self._plan, self._cuts, self.output, self._pad, self._stats)

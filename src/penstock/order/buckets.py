@@ -68,9 +68,18 @@ class BucketPlan:
 
     @property
     def left_out(self) -> int:
-        """Records that are in no batch of an epoch (other ones each epoch); 0 unless the remainder is dropped."""
+        """Records that are in no batch of an epoch; 0 unless the remainder is dropped.
+
+        With a shuffle they are other ones each epoch, but for those that are `stranded`.
+        """
         counts = np.diff(self.edges)
         return int((counts % self.sizes).sum()) if self.remainder == "drop" else 0
+
+    @property
+    def stranded(self) -> I64:
+        """Records of each bucket that are in no batch of any epoch, since the bucket is smaller than its batch."""
+        counts = np.diff(self.edges)
+        return np.where(counts < self.sizes, counts, 0) if self.remainder == "drop" else np.zeros_like(counts)
 
     def batch(self, steps: Any, epoch: int = 0, *, shuffle: bool = True) -> Batches:
         """The records of many steps; without `shuffle`, buckets and records come in their natural order.

@@ -45,10 +45,9 @@ class Step(ABC):
         """The node of this step over `child`."""
 
     def __str__(self) -> str:
-        shown = (
-            f"{k}={_short(v)}" for k, v in ((f.name, getattr(self, f.name)) for f in fields(self)) if v is not None
-        )
-        return ", ".join(shown)
+        given = ((f, getattr(self, f.name)) for f in fields(self))
+        shown = ((f.name, v) for f, v in given if v is not None and not (v is False and f.default is False))
+        return ", ".join(f"{name}={_short(v)}" for name, v in shown)
 
 
 def whole_number(step: Step, name: str, least: int | None, expected: str, fix: str = "") -> None:

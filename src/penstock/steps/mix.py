@@ -84,6 +84,11 @@ class Mixed(Node):
             if len(where):
                 yield child, where
 
+    def left_out(self) -> dict[str, int]:
+        """Of one pass over each."""
+        parts = [child.left_out() for child in self.children]
+        return {name: sum(part.get(name, 0) for part in parts) for name in dict.fromkeys(n for p in parts for n in p)}
+
     def explain(self, picks: Picks) -> dict[str, Any]:
         leaf = int(picks.column("leaf")[0])
         k = next(i for i, last in enumerate(self.last) if leaf < last)

@@ -209,6 +209,10 @@ class Node(ABC):
         """How batches of these rows are made one by one, if that is better than `fetch` and the seal for many."""
         return None
 
+    def left_out(self) -> dict[str, int]:
+        """What is in no row of an epoch, by what it is and why: `documents_dropped`, `tokens_cut` and the like."""
+        return {}
+
     @abstractmethod
     def explain(self, picks: Picks) -> dict[str, Any]:
         """Where the one row of `picks` comes from, in plain JSON."""
@@ -309,6 +313,9 @@ class Above(Node):
 
     def laid(self, picks: Picks) -> Laid | None:
         return self.child.laid(picks) if type(self).fetch is Above.fetch else None
+
+    def left_out(self) -> dict[str, int]:
+        return self.child.left_out()
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         return self.child.explain(picks)

@@ -135,6 +135,15 @@ class _Packed(Above):
     def costs(self, picks: Picks) -> I64:
         return self._layout(picks).costs()
 
+    def left_out(self) -> dict[str, int]:
+        if not isinstance(self.plan, PackPlan):
+            return {}
+        found = self.plan.report()
+        return {
+            "documents_dropped": found.dropped, "documents_truncated": found.truncated,
+            "documents_empty": found.empty, "tokens_cut": found.lost_tokens,
+        }  # fmt: skip
+
     def explain(self, picks: Picks) -> dict[str, Any]:
         pieces = self._pieces(picks.rows(slice(0, 1)))
         parts = zip(*(a.tolist() for a in pieces[1:]), strict=True)

@@ -182,6 +182,27 @@ class Planned(Above):
             pad = self._pads[width] = Pad(width, truncate=self.cut, **options)
         return pad.padded(columns, picks, own=self.own_labels)
 
+    def left_out(self) -> dict[str, int]:
+        plan = self.plan
+        if isinstance(plan, BudgetPlan):
+            found = plan.report()
+            return {"documents_dropped": found.dropped, "documents_truncated": found.truncated}
+        never = int(plan.stranded.sum())
+        return {"documents_left_over": plan.left_out - never, "documents_in_no_epoch": never}
+
+    @property
+    def warning(self) -> str | None:
+        """What the user should know before training."""
+        plan = self.plan
+        if not isinstance(plan, BucketPlan) or not plan.stranded.any():
+            return None
+        never = [(b, count) for b, count in enumerate(plan.stranded.tolist()) if count]
+        small = "; ".join(f"bucket {b} holds {count}, for batches of {plan.sizes[b]}" for b, count in never)
+        return (
+            f"{plan.stranded.sum()} documents are in no epoch of .{self.step.name}(): {small}. "
+            'Use remainder="short" or "pad", smaller batches for these buckets, or other boundaries.'
+        )
+
     def count_labels(self, picks: Picks) -> int:
         if self.labelled:
             columns, used = self.child.fetch(picks)

@@ -79,6 +79,10 @@ class _Windowed(Above):
         rows = self.source.gather(order.starts(picks.record, self.stride), self.length + 1)
         return Fetched({"input_ids": rows[:, :-1], "labels": rows[:, 1:]}, picks)
 
+    def left_out(self) -> dict[str, int]:
+        seen = ((self.size or 0) - 1) * self.stride + self.length + 1
+        return {"tokens_left_over": self.source.n_tokens - seen}
+
     def explain(self, picks: Picks) -> dict[str, Any]:
         start = int(picks.record[0]) * self.stride
         span = np.array([start, start + self.length], np.int64)
