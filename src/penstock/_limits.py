@@ -44,8 +44,10 @@ class Limits:
     """One manifest, index or file footer."""
     template_bytes: int = 64 << 10
     """Source text of one chat or prompt template."""
-    template_seconds: float = 1.0
-    """Time one template may take to render."""
+    template_steps: int = 2_000_000
+    """Loop turns, calls and operators of one rendering of a template: counted, so the same on every machine."""
+    template_seconds: float = 10.0
+    """Processor time one template may take to render, should its steps be long ones."""
 
     def expansion_allowed(self, compressed: int, expanded: int) -> bool:
         """Whether `expanded` bytes out of `compressed` is honest data rather than a decompression bomb."""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import datetime
-import resource
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import LimitError, PenstockError, RecordError, UsageError
+from penstock import LimitError, RecordError, UsageError
+from penstock._limits import LIMITS
 from penstock.text.prompts import ChatTemplate
+from penstock.text.prompts.meter import clock
 from penstock.text.prompts.sandbox import render
+
+from .template_bombs import BOMBS
 
 DATE = datetime.date(2024, 7, 26)
 VALUES: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "bos_token": "<s>"}
@@ -50,50 +59,6 @@ ESCAPES = [
     "{{ messages | guard weigh }}",
 ]
 
-BOMBS = [
-    "{{ 'a' * 10 ** 9 }}",
-    "{{ 10 ** 9 * 'a' }}",
-    "{{ [1] * 10 ** 9 }}",
-    "{{ 9 ** (9 ** 9) }}",
-    "{{ range(10 ** 12) | list }}",
-    "{{ range(0, -(10 ** 18), -1) | length }}",
-    "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9) %}{% endfor %}{% endfor %}{% endfor %}",
-    "{% for a in range(9999) %}{% for b in range(9999) if 0 %}{% endfor %}{% endfor %}{% for a in range(9999) %}"
-    "{% for b in range(9999) if 0 %}{% endfor %}{% endfor %}",
-    "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x | length }}",
-    "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x | length }}",
-    "{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x | tojson }}",
-    "{% set n = namespace(x={}) %}{% for i in range(99) %}{% set n.x = {'a': n.x, 'b': n.x} %}{% endfor %}{{ n.x }}",
-    "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = n.x.replace('a', 'aa') %}{% endfor %}",
-    "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = n.x | replace('a', 'aaa') %}{% endfor %}",
-    "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = [n.x, n.x] | join %}{% endfor %}",
-    "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = ''.join([n.x, n.x]) %}{% endfor %}",
-    "{% set x %}{% for i in range(9999) %}{{ 'a' * 100000 }}{% endfor %}{% endset %}{{ x | length }}",
-    "{% set r = range(9999) %}{% for a in r %}{% for b in r %}{% for c in r %}{% endfor %}{% endfor %}{% endfor %}",
-    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
-    "{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
-    "{{ '%1000000000d' % 1 }}",
-    "{{ '{:>1000000000}'.format(1) }}",
-    "{{ 'a'.ljust(10 ** 9) }}",
-    "{{ 'a'.center(10 ** 9) }}",
-    "{{ 'a' | center(10 ** 9) }}",
-    "{{ 'a\\nb' | indent(10 ** 9) }}",
-    "{{ messages | tojson(indent=10 ** 9) }}",
-    "{{ 5 | round(-(10 ** 9)) }}",
-    "{{ [1] | batch(10 ** 9, 'x') | list }}",
-    "{{ strftime_now('%999999999d') }}",
-    "{{ 'a\\tb'.expandtabs(10 ** 9) }}",
-    "{% set s = 'a b ' * 1000000 %}{{ s.split() | length }}",
-    "{% set s = 'a' * 4000000 %}{{ s | list | length }}",
-    "".join(f"{{% set a{i} = 'a' * 4000000 %}}" for i in range(2000)),
-    "{% set s = 'a' * 4000000 %}" + "".join(f"{{% set a{i} = s[1:] %}}" for i in range(2000)),
-    "{% set s = 'a' * 4000000 %}" + "".join(f"{{% set a{i} = s | upper %}}" for i in range(2000)),
-    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
-    "{{ " + "-" * 60000 + "1 }}",
-    "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
-]
-
 
 @pytest.mark.parametrize("source", ESCAPES)
 def test_escapes_are_refused(source: str) -> None:
@@ -104,20 +69,66 @@ def test_escapes_are_refused(source: str) -> None:
     assert VALUES == {"messages": [{"role": "user", "content": "hi"}], "bos_token": "<s>"}
 
 
-@pytest.mark.parametrize("source", BOMBS, ids=lambda source: source[:50])
-def test_bombs_end_soon_and_small(source: str) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(PenstockError) as caught:
+@pytest.mark.parametrize("number", range(len(BOMBS)), ids=lambda number: BOMBS[number][:50])
+def test_bombs_end_soon_and_small(number: int) -> None:
+    """Each in a process of its own, since a process never forgets the peak of its memory."""
+    script = Path(__file__).with_name("template_bombs.py")
+    ran = subprocess.run([sys.executable, script, str(number)], capture_output=True, text=True, timeout=120, check=True)
+    outcome = json.loads(ran.stdout)
+    assert outcome["error"] in ("LimitError", "RecordError", "UsageError"), outcome
+    assert outcome["fix"]
+    assert outcome["megabytes"] < 250
+    assert outcome["seconds"] < 8  # with room for a busy machine: they end by count, not by the clock
+
+
+def test_a_busy_machine_drops_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread holds the interpreter for longer than the limit: only the template's own work counts."""
+    monkeypatch.setattr("penstock.text.prompts.meter.RENDER_SECONDS", 0.2)
+    source = "{% for a in range(100) %}{% for b in range(100) %}{{ b }}{% endfor %}{% endfor %}"
+    expected, seconds = render(source, VALUES, DATE), 0.0
+    stop = threading.Event()
+
+    def hog() -> None:
+        while not stop.is_set():
+            _ = 3**1_500_000  # one operation, which nothing interrupts
+
+    thread = threading.Thread(target=hog)
+    thread.start()
+    try:
+        while seconds < 0.4:  # until a rendering really was held up
+            began = time.monotonic()
+            assert render(source, VALUES, DATE) == expected
+            seconds = max(seconds, time.monotonic() - began)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_the_same_template_takes_the_same_steps() -> None:
+    source = "{% for m in messages %}{{ m.role ~ m.content | trim }}{% endfor %}"
+    counts = set()
+    for _ in range(3):
         render(source, VALUES, DATE)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
-    assert caught.value.fix
+        counts.add(clock.steps)
+    assert len(counts) == 1
+    loop = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
+    with pytest.raises(LimitError, match=f"in at most {LIMITS.template_steps} steps"):
+        render(loop, VALUES, DATE)
+
+
+def test_a_record_is_measured_before_the_template_sees_it() -> None:
+    large = {"messages": [{"role": "user", "content": "a" * 5_000_000}]}
+    with pytest.raises(LimitError, match="a record of at most 4194304 characters") as caught:
+        render("x", large, DATE)
+    assert "drop it" in caught.value.fix
+    assert render("{{ messages[0].content | length }}", {"messages": [{"content": "a" * 4_000_000}]}, DATE) == "4000000"
 
 
 def test_the_guard_is_what_stops_an_endless_template(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same loop, small enough to end, is let through: it is time that is refused, not loops."""
     loop = "{% for a in range(30) %}{% for b in range(30) %}{{ b }}{% endfor %}{% endfor %}"
     assert len(render(loop, VALUES, DATE)) == 30 * 50
-    monkeypatch.setattr("penstock.text.prompts.bounds.RENDER_SECONDS", -1.0)
+    monkeypatch.setattr("penstock.text.prompts.meter.RENDER_SECONDS", -1.0)
     with pytest.raises(LimitError, match="a template that renders within -1 s"):
         render(loop, VALUES, DATE)
 
@@ -157,6 +168,10 @@ def test_what_chat_templates_use_works_as_in_plain_jinja() -> None:
     {{- messages[0].content.startswith('b') }}{{ (3 + 4 * 2) // 2 % 4 }}{{ 'x' in 'xyz' }}{{ range(3) | list }}
     {{- [1, 2] + [3] }}{{ {'k': none, 'v': [1.5, true]} }}{{ nothing }}{{ 'b\nc' | indent(2) }}{{ dict(a=1).a }}
     {{- messages | selectattr('role', 'equalto', 'user') | list | length }}{{ 'aXbX'.replace('X', '-') }}
+    {%- for m in messages %}{% set c = m.content if m.content is string else '' %}
+        {{- c.replace('i', 'o', 1) }}{{ c.split('h')[-1].rstrip('\\n') }}{{ c.splitlines() | length }}
+        {{- '-'.join(['p', c.strip()]) }}{{ c.rsplit(maxsplit=1) | length }}{{ c.partition('e')[0] }}
+    {%- endfor %}
     {%- filter upper %}shout{% endfilter %}{% set block %}in {{ 'side' }}{% endset %}{{ block }}
     """
     messages = [

@@ -15,7 +15,7 @@ from jinja2.ext import Extension
 from jinja2.visitor import NodeTransformer
 
 # Names with a space: no template can spell them as a filter or test.
-CONCAT, WEIGH, TICK = "guard concat", "guard weigh", "guard tick"
+CONCAT, WEIGH, WORK, TICK = "guard concat", "guard weigh", "guard work", "guard tick"
 
 
 class Generation(Extension):
@@ -50,7 +50,11 @@ class _Guards(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
-        return nodes.And(_tick(), node)
+        node.expr = _filtered(node.expr, WORK)
+        for operand in node.ops:
+            if not isinstance(operand.expr, nodes.Const):
+                operand.expr = _filtered(operand.expr, WORK)
+        return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
         self.generic_visit(node)

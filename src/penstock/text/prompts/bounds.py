@@ -1,7 +1,6 @@
-"""What a template may compute, each with the size of its result bounded before it is computed, and the clock they read.
+"""What a template may compute, each with the size of its result bounded before it is computed.
 
-Limits: 64 KB of template; per rendering 1 s, 4 M characters in one value and 128 M in all values it ever makes, so
-that memory is bounded too.
+What they all spend is counted in `meter`.
 """
 
 from __future__ import annotations
@@ -9,119 +8,35 @@ from __future__ import annotations
 import datetime
 import json
 import re
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from penstock._errors import LimitError, RecordError
+from penstock._errors import RecordError
 from penstock._optional import need
+from penstock.text.prompts.meter import MAX_NODES, clock, fits, measure, spent, too_much
 
-TEMPLATE_BYTES = 64 << 10
-RENDER_SECONDS = 1.0
-RENDER_CHARS = 4 << 20
-RENDER_TOTAL = 128 << 20
-MAX_NODES = 200_000
 MAX_RANGE = 10_000
 MAX_BITS = 4096
 
 _DATE_PART = re.compile(r"%(-?[aAbBdHIjmMpSuwyY%])|%")
+# Everything str.splitlines takes for the end of a line.
+_LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 
 
-class _Clock(threading.local):
-    deadline = 0.0
-    spent = 0
-
-    def start(self, seconds: float) -> None:
-        self.deadline, self.spent = time.monotonic() + seconds, 0
-
-    def spend(self, size: int) -> None:
-        self.spent += size
-        if self.spent > RENDER_TOTAL:
-            raise too_much(f"a template that makes at most {RENDER_TOTAL} characters in all", "it makes more")
-
-    def tick(self) -> bool:
-        if time.monotonic() > self.deadline:
-            raise too_much(f"a template that renders within {RENDER_SECONDS:g} s", "it runs longer")
-        return True
+def split(method: Callable[..., list[str]], sep: str | None = None, maxsplit: int = -1) -> list[str]:
+    """`str.split` or `str.rsplit`, for texts that do not fall into too many pieces: no more are ever made."""
+    most = MAX_NODES if maxsplit < 0 else min(maxsplit, MAX_NODES)
+    pieces = method(sep, most)
+    if len(pieces) > MAX_NODES:
+        raise too_much(f"text split in at most {MAX_NODES} pieces", "more")
+    return pieces
 
 
-clock = _Clock()
-
-
-def too_much(expected: str, got: str) -> LimitError:
-    return LimitError(expected, got=got, fix="use a template you trust; no chat template needs more")
-
-
-def check_record(values: Any) -> None:
-    """Refuses a record larger than anything a template may write."""
-    try:
-        measure(values)
-    except LimitError as error:
-        raise LimitError(
-            f"a record of at most {RENDER_CHARS} characters and {MAX_NODES} parts for a chat template",
-            got="a larger one",
-            fix="cut the record into shorter ones, or drop it",
-        ) from error
-
-
-def measure(value: Any) -> int:
-    """Size of a value written out as text, an upper bound; stops at the limit, so a nest of shared lists is cheap too.
-
-    >>> measure(["ab", {"c": 1}]) < 200
-    True
-    """
-    total, nodes, stack = 0, 0, [value]
-    while stack:
-        item = stack.pop()
-        nodes += 1
-        if isinstance(item, str):
-            total += len(item) + 8
-        elif isinstance(item, Mapping):
-            total += 8 * len(item)
-            if len(item) <= MAX_NODES:
-                stack.extend(item.keys())
-                stack.extend(item.values())
-        elif isinstance(item, list | tuple):
-            total += 4 * len(item)
-            if len(item) <= MAX_NODES:
-                stack.extend(item)
-        else:
-            total += 24
-        if total > RENDER_CHARS or nodes + len(stack) > MAX_NODES:
-            raise too_much(f"values of at most {RENDER_CHARS} characters and {MAX_NODES} parts", "a larger one")
-    return total
-
-
-def _size(value: Any) -> int:
-    return len(value) if isinstance(value, str) else measure(value)
-
-
-def _fits(length: int) -> None:
-    if length > RENDER_CHARS:
-        raise too_much(f"text of at most {RENDER_CHARS} characters", f"{length} characters")
-    clock.spend(length)
-
-
-def spent(value: Any) -> Any:
-    """`value`, its size counted."""
-    if isinstance(value, str):
-        clock.spend(len(value))
-    elif isinstance(value, list | tuple | dict):
-        clock.spend(8 * len(value))
-    return value
-
-
-def split(method: Callable[..., list[str]], *args: Any, **kwargs: Any) -> list[str]:
-    """One of text's split methods, for texts that cannot fall into too many pieces."""
-    text: str = getattr(method, "__self__", "")
-    if len(text) > MAX_NODES:
-        sep = args[0] if args else kwargs.get("sep")
-        marks = [sep] if isinstance(sep, str) and sep else [" ", "\n", "\t", "\r"]
-        if sum(text.count(mark) for mark in marks) > MAX_NODES:
-            raise too_much(f"text split in at most {MAX_NODES} pieces", "more")
-    return method(*args, **kwargs)
+def splitlines(text: str, keepends: bool = False) -> list[str]:
+    if len(text) > MAX_NODES and sum(map(text.count, _LINE_ENDS)) > MAX_NODES:
+        raise too_much(f"text of at most {MAX_NODES} lines", "more")
+    return text.splitlines(keepends)
 
 
 def listed(value: Iterable[Any]) -> list[Any]:
@@ -140,10 +55,8 @@ def join_text(parts: Iterable[Any], glue: str = "") -> str:
         clock.tick()
         texts.append(to_text(part))
         total += len(texts[-1]) + len(glue)
-        if total > RENDER_CHARS:
-            _fits(total)
-    _fits(total)
-    return glue.join(texts)
+        fits(total)
+    return str(spent(glue.join(texts)))
 
 
 def to_text(value: Any) -> str:
@@ -167,7 +80,7 @@ def forbidden(what: str) -> RecordError:
 def replace(text: str, old: str, new: str, count: int | None = None) -> str:
     text, old, new = to_text(text), to_text(old), to_text(new)
     times = text.count(old) if count is None or count < 0 else min(int(count), text.count(old))
-    _fits(len(text) + times * max(0, len(new) - len(old)))
+    fits(len(text) + times * max(0, len(new) - len(old)))
     return text.replace(old, new, -1 if count is None else int(count))
 
 
@@ -182,7 +95,7 @@ def indent(text: str, width: int | str = 4, first: bool = False, blank: bool = F
     if len(pad) > 64:
         raise too_much("an indent of at most 64 characters", "a wider one")
     lines = to_text(text).split("\n")
-    _fits(len(text) + len(lines) * len(pad))
+    fits(len(text) + len(lines) * len(pad))
     body = [pad + line if (line or blank) and (i or first) else line for i, line in enumerate(lines)]
     return "\n".join(body)
 
@@ -194,7 +107,8 @@ def tojson(
     if indent is not None and not 0 <= int(indent) <= 16:
         raise too_much("a JSON indent of 0 to 16", repr(indent))
     pair = tuple(separators) if separators is not None else None
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=pair, sort_keys=sort_keys)
+    coder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=pair, sort_keys=sort_keys)
+    return join_text(coder.iterencode(value))  # piece by piece: deep nests with an indent grow without measure
 
 
 def short_range(*args: int) -> range:
@@ -219,14 +133,18 @@ def binop(operator: str, left: Any, right: Any, plain: Callable[[Any, Any], Any]
         if operator == "*":
             thing, times = (left, right) if isinstance(left, sized) else (right, left)
             if isinstance(times, int) and times > 0:
-                _fits(_size(thing) * times)
+                fits(_size(thing) * times)
         elif operator == "+" and isinstance(left, sized) and isinstance(right, sized):
-            _fits(_size(left) + _size(right))
+            fits(_size(left) + _size(right))
     elif isinstance(left, int) and isinstance(right, int) and operator in ("*", "**"):
         bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
         if bits > MAX_BITS:
             raise too_much(f"whole numbers of at most {MAX_BITS} bits", "a larger one")
-    return plain(left, right)
+    return spent(plain(left, right))
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, str) else measure(value)
 
 
 def date_text(date: datetime.date, pattern: str) -> str:

@@ -1,9 +1,9 @@
-"""Runs a chat template that may be hostile: Jinja's immutable sandbox, with a bound on time and on every size.
+"""Runs a chat template that may be hostile: Jinja's immutable sandbox, with a bound on work and on every size.
 
 Jinja's own sandbox keeps a template away from Python's insides; it does not stop `{% for %}` in `{% for %}`, or text
 that doubles in a loop. Here a template may call only what is listed below, every value it can build is measured before
-it is built, and a clock is read at each loop turn, call, filter, test, comparison and operator. So no single step is
-long, and all of them together end at the deadline. Nothing is traced and no thread is started: rendering costs about
+it is built, and each loop turn, call, filter, test, comparison and operator is counted. So no single step is long, and
+all of them together come to an end. Nothing is traced and no thread is started: rendering costs about
 what plain Jinja does, and works in any thread.
 """
 
@@ -16,8 +16,9 @@ from types import BuiltinMethodType, MethodType
 from typing import Any
 
 from penstock._errors import PenstockError, RecordError, UsageError
+from penstock._limits import LIMITS
 from penstock._optional import need
-from penstock.text.prompts import bounds
+from penstock.text.prompts import bounds, meter
 
 
 def words(text: str) -> frozenset[str]:
@@ -60,7 +61,7 @@ def _environment_class() -> Any:
             return isinstance(obj, jinja2.utils.Namespace) and not attr.startswith("_")
 
         def getattr(self, obj: Any, attribute: str) -> Any:
-            bounds.clock.tick()
+            meter.clock.tick()
             if isinstance(obj, dict) and attribute in obj and attribute not in DICT_METHODS:
                 return obj[attribute]  # a key that is also the name of a method, such as `copy`
             return super().getattr(obj, attribute)
@@ -82,15 +83,20 @@ def _environment_class() -> Any:
             return any(obj is allowed for allowed in self.globals.values())
 
         def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-            bounds.clock.tick()
+            meter.worked_on(getattr(obj, "__self__", None))
+            if isinstance(obj, runtime.Macro):
+                meter.clock.tick(8)  # it costs that much more
             if isinstance(obj, BuiltinMethodType) and isinstance(obj.__self__, str):
+                kwargs = {name: value for name, value in kwargs.items() if name not in ("_loop_vars", "_block_vars")}
                 if obj.__name__ == "replace":
                     return bounds.replace(obj.__self__, *args, **kwargs)
                 if obj.__name__ == "join":
                     return bounds.join(args[0], obj.__self__)
-                if obj.__name__ in ("split", "rsplit", "splitlines"):
-                    return bounds.spent(bounds.split(obj, *args, **kwargs))
-            return bounds.spent(super().call(context, obj, *args, **kwargs))
+                if obj.__name__ in ("split", "rsplit"):
+                    return meter.spent(bounds.split(obj, *args, **kwargs))
+                if obj.__name__ == "splitlines":
+                    return meter.spent(bounds.splitlines(obj.__self__, *args, **kwargs))
+            return meter.spent(super().call(context, obj, *args, **kwargs))
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             return bounds.binop(operator, left, right, self.binop_table[operator])
@@ -132,8 +138,9 @@ def _undefined_class() -> Any:
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        bounds.clock.tick()
-        return bounds.spent(function(*args, **kwargs))
+        for value in args:
+            meter.worked_on(value)
+        return meter.spent(function(*args, **kwargs))
 
     return run
 
@@ -158,15 +165,16 @@ def make_environment(date: datetime.date) -> Any:
     }
     env.filters = {**kept, **{name: _guarded(function) for name, function in own.items()}}
     env.filters[syntax.CONCAT] = bounds.join_text
-    env.filters[syntax.WEIGH] = lambda value: (bounds.measure(value), bounds.spent(value))[1]
+    env.filters[syntax.WEIGH] = meter.spent_alone
+    env.filters[syntax.WORK] = meter.worked_on
     env.tests = {name: _guarded(function) for name, function in env.tests.items()}
-    env.tests[syntax.TICK] = jinja2.pass_context(lambda _context, _value: bounds.clock.tick())
+    env.tests[syntax.TICK] = jinja2.pass_context(lambda _context, _value: meter.clock.tick())
     env.concat = bounds.join_text
     # With the context as an argument nothing is folded, and so nothing is computed, while compiling.
     env.finalize = jinja2.pass_context(lambda _context, value: bounds.to_text(value))
     env.globals = {
         "range": bounds.short_range,
-        "namespace": jinja2.utils.Namespace,
+        "namespace": lambda *args, **kwargs: jinja2.utils.Namespace(meter.spent(dict(*args, **kwargs))),
         "dict": dict,
         "raise_exception": bounds.raise_exception,
         "strftime_now": lambda pattern: bounds.date_text(date, pattern),
@@ -178,11 +186,11 @@ def make_environment(date: datetime.date) -> Any:
 def compile_template(source: str, date: datetime.date) -> Any:
     """The template compiled, or `UsageError`; `LimitError` when it is larger than a template may be."""
     size = len(source.encode("utf-8", "surrogatepass"))
-    if size > bounds.TEMPLATE_BYTES:
-        raise bounds.too_much(f"a template of at most {bounds.TEMPLATE_BYTES} bytes", f"{size} bytes")
+    if size > LIMITS.template_bytes:
+        raise meter.too_much(f"a template of at most {LIMITS.template_bytes} bytes", f"{size} bytes")
     env = make_environment(date)
     syntax = need("penstock.text.prompts._syntax", extra="hf")
-    bounds.clock.start(10 * bounds.RENDER_SECONDS)
+    meter.clock.start(10 * meter.RENDER_SECONDS)
     try:
         code = env.compile(syntax.guard(env.parse(source)), name="<chat template>")
         return env.template_class.from_code(env, code, dict(env.globals))
@@ -204,14 +212,14 @@ def render(source: str, values: Mapping[str, Any], date: datetime.date) -> str:
     'user: hi;'
     """
     template = compile_template(source, date)
-    bounds.check_record(values)
-    bounds.clock.start(bounds.RENDER_SECONDS)
+    meter.clock.start(meter.RENDER_SECONDS)
+    meter.check_record(values)
     try:
         return bounds.join_text(template.root_render_func(template.new_context(dict(values))))
     except PenstockError:
         raise
     except (RecursionError, MemoryError) as error:
-        raise bounds.too_much("a template without endless recursion", type(error).__name__) from error
+        raise meter.too_much("a template without endless recursion", type(error).__name__) from error
     except Exception as error:
         raise RecordError(
             "a record the chat template can render",
