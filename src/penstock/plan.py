@@ -33,7 +33,8 @@ from penstock.steps.mapping import Map, MapBatches
 from penstock.steps.mix import Mixed
 from penstock.steps.node import Leaf, Node, Picks
 from penstock.steps.pad import Pad, PadOwn
-from penstock.steps.planned import Planned, PlannedStep
+from penstock.steps.planned import Planned, PlannedStep, rows_before
+from penstock.steps.shuffle import Shuffle
 
 Stop = Literal["never", "first", "all"]
 
@@ -229,11 +230,10 @@ def grow(
             finish.append((done, _rng.key(seed, step.name, place)))  # type: ignore[arg-type]
         elif batched or finish:
             after = f".{batched}()" if batched else f".{definition.steps[definition.steps.index(step) - 1].name}()"
-            raise UsageError(
-                f".{step.name}() before {after}",
-                got=f"{after} and then .{step.name}()",
-                fix=f"put .{step.name}() first; after .batch() come only .map_batches(), .pad() and outputs",
-            )
+            fix = f"put .{step.name}() first; after .batch() come only .map_batches(), .pad() and outputs"
+            if any(isinstance(s, PlannedStep) for s in definition.steps) and not isinstance(step, Shuffle):
+                fix = rows_before(batched, step.name)
+            raise UsageError(f".{step.name}() before {after}", got=f"{after} and then .{step.name}()", fix=fix)
         else:
             node = step.build(node, Context(seed, place, ledger, refusals))
             node.certain &= not isinstance(step, _CHANGES)

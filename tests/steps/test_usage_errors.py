@@ -27,6 +27,18 @@ CASES = {
         lambda: numbers().pad().map(lambda r: r).batch(2).to_numpy(),
         [".map() before .pad()", "put .map() first"],
     ),
+    "take after a budget": (
+        lambda: tokens().batch_tokens(200).take(3).to_numpy(),
+        [".take() before .batch_tokens()", "put .take() before .tokenize()"],
+    ),
+    "take before a budget": (
+        lambda: tokens().take(1).batch_tokens(200).to_numpy(),
+        ["right before .batch_tokens(), and at most a .shuffle() between", ".map() and the like before .tokenize()"],
+    ),
+    "shuffle after a bucket": (
+        lambda: tokens().bucket([200], 1).shuffle().to_numpy(),
+        [".shuffle() before .bucket()", "put .shuffle() first"],
+    ),
     "batch of zero": (lambda: numbers().batch(0), ["a whole number of at least 1 in .batch()", "got:   0"]),
     "batch of what": (lambda: numbers().batch(), ["either .batch(size) or .batch(per_rank=...)"]),
     "bad remainder": (lambda: numbers().batch(2, remainder="keep"), ['remainder="drop", "pad" or "short"', "'keep'"]),
@@ -94,6 +106,14 @@ def test_wrong_use_says_what_to_do(name: str) -> None:
         call()
     for text in texts:
         assert text in str(caught.value)
+
+
+def test_what_is_said_of_steps_before_a_plan_works() -> None:
+    texts = ps.from_texts(["a b c", "dd", "eeee"] * 5)
+    for some, count in ((texts.take(4), 4), (texts.filter(lambda r: len(r["text"]) > 2), 10)):
+        documents = some.tokenize("bytes", show_progress=False)
+        (batch,) = documents.shuffle(seed=1).batch_tokens(64).to_numpy(threads=0)
+        assert len(batch["input_ids"]) == count
 
 
 def test_user_functions_that_return_nonsense() -> None:

@@ -68,11 +68,17 @@ class PlannedStep(Step):
             raise UsageError(
                 f"documents of tokens right before .{self.name}(), and at most a .shuffle() between",
                 got="another step" if source is None else f"records of {source.describe().get('kind', 'a source')}",
-                fix=f"put .tokenize(...) before .{self.name}(), and .map_batches() after it",
+                fix=rows_before(self.name) if source is None else f"put .tokenize(...) before .{self.name}()",
             )
         key = _rng.key(context.seed, self.name, context.place) if shuffled is None else shuffled.base
         made = self.plan(lambda a, b: measure(np.arange(a, b)), len(leaf.source), key)
         return Planned(leaf, self, made, measure, shuffle=shuffled is not None)
+
+
+def rows_before(verb: str, other: str = "") -> str:
+    """What to do instead of steps between documents and a plan over all of them."""
+    steps = f".{other}()" if other else ".take(), .filter(), .map() and the like"
+    return f"put {steps} before .tokenize(); after .{verb}() come only .map_batches(), .pad() and outputs"
 
 
 def measure_of(source: Source) -> Callable[[I64], I64] | None:
