@@ -262,6 +262,16 @@ def test_a_decoder_column_as_long_as_the_labels(name: str) -> None:
     assert "leave it out" in str(caught.value)
 
 
+def test_a_decoder_mask_hides_labels() -> None:
+    rows = [
+        {"input_ids": [1], "labels": [2, 3, 4], "decoder_attention_mask": [1, 0, 1]},
+        {"input_ids": [1], "labels": [5], "decoder_attention_mask": [1]},
+    ]
+    batch = create_seq2seq_collate(0, return_tensors="np")(rows)
+    assert batch["decoder_attention_mask"].tolist() == [[1, 0, 1], [1, 0, 0]]
+    assert batch["labels"].tolist() == [[2, -100, 4], [5, -100, -100]]
+
+
 @pytest.mark.parametrize("kind", ["list", "numpy", "torch", "jax"])
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_one_zero_in_one_mask_hides_its_label(kind: str, side: Any) -> None:

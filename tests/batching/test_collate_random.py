@@ -1,4 +1,4 @@
-"""Masked-LM and fill-in-the-middle: right shares, right places, and randomness that belongs to the record."""
+"""Masked-LM: right shares, right places, and randomness that belongs to the record."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock import RecordError, UsageError
-from penstock.batching.fim import create_fim_collate
 from penstock.batching.mlm import create_mlm_collate
 from penstock.batching.record_id import record_ids
 
@@ -48,7 +45,10 @@ def test_shares_are_15_and_80_10_10() -> None:
     assert abs(masked - 0.8) < 0.02
     assert abs(kept - 0.1) < 0.02
     swapped = chosen & (batch["input_ids"] != MASK) & (batch["input_ids"] != original)
-    assert batch["input_ids"][swapped].min() > 3  # never a special token as a replacement
+    drawn = batch["input_ids"][swapped]
+    assert drawn.min() > 3  # never a special token as a replacement
+    assert len(np.unique(drawn)) > 0.5 * min(len(drawn), VOCAB - 4)  # all over the vocabulary, not one for all
+    assert np.bincount(drawn).max() < 0.02 * len(drawn)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -88,6 +88,46 @@ def test_marked_special_tokens_are_left_alone() -> None:
     assert "special_tokens_mask" not in batch
 
 
+def test_marks_may_be_missing_as_an_attention_mask_may() -> None:
+    ids = list(range(10, 60))
+    marked = {"input_ids": ids, "special_tokens_mask": [1] * 25 + [0] * 25}
+    for bare in ({"input_ids": ids, "special_tokens_mask": None}, {"input_ids": ids}):
+        batch = mlm(probability=1.0)([marked, bare])
+        assert (batch["labels"] != -100).sum(axis=1).tolist() == [25, 50]
+        assert (mlm(probability=1.0)([bare])["labels"] != -100).all()
+        assert "special_tokens_mask" not in batch
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_marks_lie_on_their_tokens_however_rows_are_padded_and_cut(kind: Any, side: Any) -> None:
+    rows = [
+        {"input_ids": kind([10, 11, 12, 13]), "special_tokens_mask": kind([1, 0, 0, 1])},
+        {"input_ids": kind([14]), "special_tokens_mask": kind([0])},
+    ]
+    batch = mlm(probability=1.0, padding_side=side)(rows)
+    assert unpad(batch, "labels") == [[-100, 11, 12, -100], [14]]
+    cut = mlm(probability=1.0, padding_side=side, max_length=3, truncation_side="left")(rows)
+    assert unpad(cut, "labels") == [[11, 12, -100], [14]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        ([1, 0], "'special_tokens_mask' to be as long as 'input_ids'"),
+        ([1, 0, 0, 0], "'special_tokens_mask' to be as long as 'input_ids'"),
+        (1, "'special_tokens_mask' to be a flat sequence of integers"),
+        ([0.5, 0, 0], "rows of integers"),
+    ],
+)
+def test_marks_that_do_not_fit_their_row(bad: Any, text: str) -> None:
+    rows = [{"input_ids": [10], "special_tokens_mask": [0]}, {"input_ids": [10, 11, 12], "special_tokens_mask": bad}]
+    with pytest.raises(RecordError) as caught:
+        mlm()(rows)
+    assert text in str(caught.value)
+    assert caught.value.where == "row 1 of the batch"
+
+
 def test_record_ids_come_from_the_row_or_its_content() -> None:
     assert record_ids({"index": [7, np.int64(8)], "input_ids": [[1], [2]]}).tolist() == [7, 8]
     assert record_ids({"record": [9], "input_ids": [[1]]}).tolist() == [9]
@@ -97,65 +137,12 @@ def test_record_ids_come_from_the_row_or_its_content() -> None:
     assert lists.tolist() == arrays.tolist()
 
 
-def fim(**options: Any) -> Any:
-    return create_fim_collate(PAD, 1001, 1002, 1003, **{"rate": 1.0, "shift": False, "return_tensors": "np", **options})
-
-
-def undo(row: list[int], spm: bool) -> list[int]:
-    """The document a rearranged row was made of."""
-    pre, mid, suf = (row.index(t) for t in (1001, 1002, 1003))
-    assert pre == 0
-    if spm:
-        assert suf == 1
-        return row[mid + 1 :] + row[suf + 1 : mid]
-    return row[1:suf] + row[mid + 1 :] + row[suf + 1 : mid]
-
-
-@settings(deadline=None, max_examples=80)
-@given(lengths=st.lists(st.integers(0, 30), min_size=1, max_size=5), spm=st.booleans(), seed=st.integers(0, 99))
-def test_fim_loses_nothing(lengths: list[int], spm: bool, seed: int) -> None:
-    rows = [{"index": i, "input_ids": list(range(10, 10 + n))} for i, n in enumerate(lengths)]
-    batch = fim(spm_rate=float(spm), seed=seed)(rows)
-    for row, made in zip(rows, unpad(batch, "input_ids"), strict=True):
-        assert len(made) == len(row["input_ids"]) + 3
-        assert undo(made, spm) == row["input_ids"]
-    assert unpad(batch, "labels") == unpad(batch, "input_ids")
-
-
-def test_fim_shares_and_keys() -> None:
-    rows = [{"index": i, "input_ids": list(range(10, 60))} for i in range(2000)]
-    batch = fim(rate=0.5, spm_rate=0.25)(rows)
-    made = unpad(batch, "input_ids")
-    turned = [row for row in made if row[0] == 1001]
-    assert abs(len(turned) / 2000 - 0.5) < 0.04
-    assert abs(sum(row[1] == 1003 for row in turned) / len(turned) - 0.25) < 0.05
-    assert unpad(fim(rate=0.5, spm_rate=0.25)(rows[::-1]), "input_ids")[::-1] == made
-    assert unpad(fim(rate=0.5, spm_rate=0.25).at_epoch(1)(rows), "input_ids") != made
-    assert fim(rate=0.0)(rows[:2])["input_ids"].tolist() == [row["input_ids"] for row in rows[:2]]
-
-
-def test_fim_end_token_room_and_middle_only() -> None:
-    rows = [{"index": i, "input_ids": [*range(10, 40), 9], "text": "t"} for i in range(20)]
-    batch = fim(eos_token_id=9, max_length=20, learn="middle")(rows)
-    assert batch["input_ids"].shape == (20, 20)
-    assert (batch["input_ids"][:, -1] == 9).all()
-    assert batch["text"] == ["t"] * 20
-    for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
-        learnt = [t for t in labels if t != -100]
-        assert ids[-len(learnt) :] == learnt
-        assert all(t == -100 for t in labels[: len(ids) - len(learnt)])
-    shifted = fim(shift=True)(rows[:1])
-    assert shifted["labels"][0, :-1].tolist() == shifted["input_ids"][0, 1:].tolist()
-
-
 @pytest.mark.parametrize(
     ("make", "text"),
     [
         (lambda: mlm(probability=2.0), "`probability` in"),
         (lambda: mlm(mask_share=0.8, random_share=0.3), "shares of 0 or more"),
         (lambda: create_mlm_collate(0, 1, 2), "ordinary tokens"),
-        (lambda: fim(rate=-1), "`rate` in"),
-        (lambda: fim(learn="x"), "`learn` to be"),
     ],
 )
 def test_nonsense_is_refused(make: Any, text: str) -> None:
@@ -164,7 +151,5 @@ def test_nonsense_is_refused(make: Any, text: str) -> None:
 
 
 def test_missing_column_is_named() -> None:
-    with pytest.raises(RecordError, match="a column 'input_ids'"):
-        fim()([{"x": 1}])
     with pytest.raises(RecordError, match="a column 'input_ids'"):
         mlm()([{"x": 1}])

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, models
 from transformers import (
     DataCollatorForLanguageModeling,
     DataCollatorForSeq2Seq,
+    DataCollatorForTokenClassification,
     DataCollatorWithPadding,
     PreTrainedTokenizerFast,
     T5Config,
@@ -71,6 +72,31 @@ def test_labels_of_the_same_length(side: Any, multiple: int | None) -> None:
     theirs = DataCollatorForSeq2Seq(tokenizer(side), pad_to_multiple_of=multiple)
     ours = create_collate_fn(0, padding_side=side, pad_to_multiple_of=multiple)
     same(ours(rows(5, labels=True)), theirs(rows(5, labels=True)))
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("multiple", [None, 8])
+@pytest.mark.parametrize("seed", range(3))
+def test_classes_of_tokens(side: Any, multiple: int | None, seed: int) -> None:
+    theirs = DataCollatorForTokenClassification(tokenizer(side), pad_to_multiple_of=multiple)
+    ours = create_collate_fn(0, padding_side=side, pad_to_multiple_of=multiple)
+    same(ours(rows(seed, labels=True)), theirs(rows(seed, labels=True)))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        lambda rng: int(rng.integers(5)),
+        lambda rng: float(rng.random()),
+        lambda rng: rng.integers(0, 2, 45).astype(float).tolist(),  # longer than any row
+    ],
+)
+def test_classes_and_numbers_of_rows(labels: Any) -> None:
+    rng = np.random.default_rng(2)
+    data = [{**row, "labels": labels(rng)} for row in rows(8)]
+    ours, theirs = create_collate_fn(0)(data), DataCollatorWithPadding(tokenizer())(data)
+    assert "labels" in theirs
+    same(ours, theirs)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

@@ -6,212 +6,35 @@ workers and printed. All the work is one NumPy copy per row and column; the fram
 
 What the columns mean
 - `input_ids`, and every column as long as it in every row, is padded (`pad_token_id`; other columns with 0, or with
-  what `pad_values` says). Name a column in `pad_values` to have it padded always.
+  what `pad_values` says). Name a column in `pad_values` to have it padded always, in `stack_columns` to have it never.
 - `attention_mask` is 1 on a row's own values, and is made from the lengths where rows bring none.
-- `labels` are `label_pad_token_id` wherever `attention_mask` is 0.
+- `labels` that are one value per token are `label_pad_token_id` wherever `attention_mask` is 0. A scalar per row, or a
+  vector of floats that is not as long as the tokens, is stacked: classes, and classes of which several may hold.
 - Other columns pass through: scalars and equal shapes are stacked, text and everything else stays a list.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from itertools import repeat
-from numbers import Number
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import RecordError, UsageError
-from penstock.batching.layout import Layout, Side, check_padding, lay_out, valid_mask
-from penstock.batching.pad import as_row, counts_of, place
+from penstock._errors import RecordError
+from penstock.batching.layout import Layout, Side, valid_mask
+from penstock.batching.options import Batch, CollateOptions, Tensors
+from penstock.batching.pad import counts_of, dtype_of, place
+from penstock.batching.rows import Rows, check_aligned, columns_of, flat_rows, mask_rows, not_flat, stack, token_rows
 from penstock.batching.schema import OutputSchema
 from penstock.columns import Ragged
-
-Rows = Sequence[Mapping[str, Any]] | Mapping[str, Any]
-Batch = dict[str, Any]
-Tensors = bool | None | Literal["pt", "np", "jax"]
-
-_KINDS: dict[Any, str] = {True: "pt", "pt": "pt", "torch": "pt", "np": "np", "numpy": "np", False: "np", None: "np"}
-_KINDS["jax"] = "jax"
-_NOT_ROWS = (str, bytes, Mapping, Number, type(None))
-
-
-@dataclass(frozen=True)
-class CollateOptions:
-    """What every collate function is told; checked once, when it is made."""
-
-    pad_token_id: int
-    label_pad_token_id: int = -100
-    padding_side: Side = "right"
-    max_length: int | None = None
-    return_tensors: Tensors = True
-    pad_to_multiple_of: int | None = None
-    truncation_side: Side = "right"
-    schema: OutputSchema | None = None
-    pad_values: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_padding(
-            side=self.padding_side,
-            truncate=self.truncation_side,
-            max_length=self.max_length,
-            multiple=self.pad_to_multiple_of,
-        )
-        if isinstance(self.pad_token_id, bool) or not isinstance(self.pad_token_id, int | np.integer):
-            raise UsageError(
-                "`pad_token_id` to be an integer",
-                got=repr(self.pad_token_id),
-                fix="pass the tokenizer's padding id; where it has none, its end-of-text id",
-            )
-        if self.return_tensors not in _KINDS:
-            raise UsageError(
-                "`return_tensors` to be True or 'pt' (torch), False or 'np' (NumPy), or 'jax'",
-                got=repr(self.return_tensors),
-                fix="use one of these",
-            )
-
-    def lay_out(self, counts: list[int]) -> Layout:
-        """Where rows of these lengths go."""
-        return lay_out(
-            counts,
-            side=self.padding_side,
-            length=self.max_length,
-            max_length=self.max_length,
-            multiple=self.pad_to_multiple_of,
-            truncate=self.truncation_side,
-        )
-
-    def pad(self, rows: Sequence[Any] | Ragged, value: Any, dtype: Any = None) -> tuple[NDArray[Any], Layout]:
-        """Rows padded as these options say."""
-        layout = self.lay_out(counts_of(rows))
-        return place(rows, layout, value, dtype), layout
-
-    def finish(self, batch: Batch) -> Batch:
-        """Dtypes from the schema, then the framework's arrays."""
-        if self.schema is not None:
-            batch = self.schema.check_batch(batch, where="collated batch")
-        convert = _converter(_KINDS[self.return_tensors])
-        return batch if convert is None else {name: _converted(value, convert) for name, value in batch.items()}
-
-
-@cache
-def _converter(kind: str) -> Callable[[NDArray[Any]], Any] | None:
-    if kind == "np":
-        return None
-    # By name, at call time: this room lies below `outputs`, and frameworks are imported only there.
-    outputs = importlib.import_module("penstock.outputs.convert")
-    found: Callable[[NDArray[Any]], Any] = outputs.to_torch_tensor if kind == "pt" else outputs.to_jax_array
-    return found
-
-
-def _converted(value: Any, convert: Callable[[NDArray[Any]], Any]) -> Any:
-    if isinstance(value, np.ndarray):
-        return convert(value)
-    return [convert(v) if isinstance(v, np.ndarray) and v.dtype.kind in "biufc" else v for v in value]
-
-
-def columns_of(rows: Rows) -> dict[str, Any]:
-    """Rows turned into one list per name. Only `attention_mask` and `labels` may be missing, or None, in some rows.
-
-    >>> columns_of([{"a": 1}, {"a": 2}])
-    {'a': [1, 2]}
-    """
-    if isinstance(rows, Mapping):
-        return dict(rows)
-    if len(rows) == 0:
-        raise UsageError("at least one row to collate", got="an empty list", fix="drop empty batches before collating")
-    names = list(rows[0])
-    for row in rows:
-        if len(row) != len(names):
-            names += [name for name in row if name not in names]
-    out: dict[str, Any] = {}
-    for name in names:
-        try:
-            out[name] = [row[name] for row in rows]
-        except KeyError:
-            if name != "attention_mask":
-                i = next(i for i, row in enumerate(rows) if name not in row)
-                raise RecordError(
-                    f"every row to have the column {name!r}, as others of the batch do",
-                    got=f"columns {', '.join(map(str, rows[i]))}",
-                    where=f"row {i} of the batch",
-                    fix="give all rows the same columns",
-                    row=i,
-                ) from None
-            out[name] = [row.get(name) for row in rows]
-    if "labels" in out and all(value is None for value in out["labels"]):
-        del out["labels"]
-    return out
-
-
-def stack(values: Any) -> Any:
-    """A pass-through column: scalars and equal shapes as one array, everything else as a list.
-
-    >>> stack([1, 2]), stack(["a", "b"]), stack([[1, 2], [3, 4]]).shape
-    (array([1, 2]), ['a', 'b'], (2, 2))
-    """
-    if isinstance(values, np.ndarray):
-        return values if values.dtype.kind in "biufc" else values.tolist()
-    if isinstance(values, Ragged):
-        values = list(values)
-    if all(isinstance(v, Number | np.generic) and not isinstance(v, np.str_ | np.bytes_) for v in values):
-        return np.array(values)
-    if any(v is None or isinstance(v, str | bytes | Mapping) for v in values):
-        return list(values)
-    try:
-        arrays = [as_row(v) for v in values]
-    except ValueError:
-        return list(values)
-    if any(a.dtype.kind not in "biufc" for a in arrays):
-        return list(values)
-    return np.stack(arrays) if len({a.shape for a in arrays}) == 1 else arrays
-
-
-def flat_rows(column: Any) -> list[NDArray[Any]] | Ragged | None:
-    """A column as flat rows of numbers, or None where it is something else: scalars, text, images."""
-    if isinstance(column, Ragged):
-        return column
-    if isinstance(column, np.ndarray):
-        return list(column) if column.ndim == 2 and column.dtype.kind in "biuf" else None
-    out = []
-    for value in column:
-        if isinstance(value, _NOT_ROWS):
-            return None
-        try:
-            row = as_row(value)
-        except ValueError:  # nested lists of different lengths
-            return None
-        if row.ndim != 1 or (row.dtype.kind not in "biuf" and row.size):
-            return None
-        out.append(row)
-    return out
-
-
-def _quick_rows(column: Any) -> list[Any] | Ragged | None:
-    """Like `flat_rows`, with lists of integers left as they are for `pad_rows`, which refuses what else they hold."""
-    if isinstance(column, list):
-        types = set(map(type, column))
-        if types == {list} or (types == {np.ndarray} and {v.ndim for v in column} == {1}):
-            return column
-    return flat_rows(column)
 
 
 def pad_tokens(columns: Mapping[str, Any], options: CollateOptions, skip: frozenset[str] = frozenset()) -> Batch:
     """`input_ids`, `attention_mask`, `labels` where there are any, and the other columns, but for those in `skip`."""
-    if "input_ids" not in columns:
-        raise RecordError(
-            "rows with a column 'input_ids'",
-            got=f"columns {', '.join(map(str, columns)) or 'none'}",
-            where="row 0 of the batch",
-            fix="tokenize the rows before collating, or rename the column",
-        )
-    rows = _quick_rows(columns["input_ids"])
-    if rows is None:
-        raise _not_flat("input_ids")
+    rows = token_rows(input_ids_of(columns), "input_ids")
     layout = options.lay_out(counts_of(rows))
     ids = place(rows, layout, options.pad_token_id, np.int64)
     mask, whole = _attention(columns.get("attention_mask"), layout)
@@ -219,33 +42,30 @@ def pad_tokens(columns: Mapping[str, Any], options: CollateOptions, skip: frozen
     for name, column in columns.items():
         if name in batch or name in skip:
             continue
-        rows = _quick_rows(column) if name == "labels" else flat_rows(column)
-        if rows is None:
-            batch[name] = stack(column)
-        elif name == "labels":
-            check_aligned(name, rows, layout)
-            labels = place(rows, layout, options.label_pad_token_id, np.int64)
-            batch[name] = labels if whole else hide(labels, mask, options.label_pad_token_id)
-        elif counts_of(rows) == layout.full:
-            batch[name] = place(rows, layout, options.pad_values.get(name, 0))
-        elif name in options.pad_values:
-            batch[name], _ = options.pad(rows, options.pad_values[name])
+        if name == "labels":
+            labels, per_token = _labels(column, layout, options)
+            batch[name] = labels if whole or not per_token else hide(labels, mask, options.label_pad_token_id)
         else:
-            batch[name] = stack(column)
+            batch[name] = _other(name, column, layout, options)
     return batch
+
+
+def input_ids_of(columns: Mapping[str, Any]) -> Any:
+    """The column every batch is made around."""
+    if "input_ids" not in columns:
+        raise RecordError(
+            "rows with a column 'input_ids'",
+            got=f"columns {', '.join(map(str, columns)) or 'none'}",
+            where="row 0 of the batch",
+            fix="tokenize the rows before collating, or rename the column",
+        )
+    return columns["input_ids"]
 
 
 def _attention(column: Any, layout: Layout) -> tuple[NDArray[Any], bool]:
     """The padded attention mask, and whether it is 1 on all of every row."""
-    if isinstance(column, list) and type(None) in set(map(type, column)):
-        column = [np.ones(n, np.int64) if v is None else v for v, n in zip(column, layout.full, strict=True)]
-    if column is None:
-        return valid_mask(layout), True
-    rows = _quick_rows(column)
-    if rows is None:
-        raise _not_flat("attention_mask")
-    check_aligned("attention_mask", rows, layout)
-    if _ones(rows):
+    rows = mask_rows(column, "attention_mask", layout.full, absent=1)
+    if rows is None or _ones(rows):
         return valid_mask(layout), True
     return place(rows, layout, 0, np.int64), False
 
@@ -260,35 +80,70 @@ def _ones(rows: list[Any] | Ragged) -> bool:
     return values.dtype.kind in "biu" and bool((values == 1).all())
 
 
+def _labels(column: Any, layout: Layout, options: CollateOptions) -> tuple[Any, bool]:
+    """Labels for a batch, and whether they are one value per token."""
+    if "labels" in options.stack_columns:
+        return _single(stack(column, "labels"), column), False
+    try:
+        rows = token_rows(column, "labels")
+        check_aligned("labels", rows, layout.full)
+        return place(rows, layout, options.label_pad_token_id, np.int64), True
+    except RecordError:  # asked only now, as labels are integers of tokens in almost every batch
+        if options.token_labels:
+            raise
+        flat = flat_rows(column, "labels")
+        if flat is None:
+            return _single(stack(column, "labels"), column), False
+        if not _has_floats(flat):
+            raise
+        if counts_of(flat) == layout.full:
+            padded = place(flat, layout, options.label_pad_token_id, dtype_of(flat))
+            return _single(padded, column), True
+        if len(set(counts_of(flat))) > 1:
+            raise
+        return _single(stack(flat), column), False
+
+
+def _has_floats(rows: list[NDArray[Any]] | Ragged) -> bool:
+    return rows.dtype.kind == "f" if isinstance(rows, Ragged) else any(row.dtype.kind == "f" for row in rows)
+
+
+def _single(labels: Any, column: Any) -> Any:
+    """Labels from Python's floats in single precision, as torch and transformers make them: what models compute in."""
+    python = isinstance(column, list) and all(type(value) in (float, int, list, tuple) for value in column)
+    return labels.astype(np.float32) if python and getattr(labels, "dtype", None) == np.float64 else labels
+
+
+def _other(name: str, column: Any, layout: Layout, options: CollateOptions) -> Any:
+    """A column that is neither tokens, mask nor labels."""
+    rows = per_token(name, column, layout.full, options)
+    if rows is not None:
+        dtype = dtype_of(rows)
+        return place(rows, layout, options.fill(name, dtype), dtype)
+    return of_its_own(name, column, options)
+
+
+def of_its_own(name: str, column: Any, options: CollateOptions) -> Any:
+    """A column that does not go along with the tokens: stacked, or padded to a width of its own."""
+    if name not in options.pad_values:
+        return stack(column, name)
+    rows = flat_rows(column, name)
+    if rows is None:
+        raise not_flat(column, name, "numbers")
+    dtype = dtype_of(rows)
+    return options.pad(rows, options.fill(name, dtype), dtype)[0]
+
+
+def per_token(name: str, column: Any, full: list[int], options: CollateOptions) -> list[NDArray[Any]] | Ragged | None:
+    """The rows of a column that goes along with the tokens: as long as `input_ids` in every row, and not stacked."""
+    rows = None if name in options.stack_columns else flat_rows(column, name)
+    return rows if rows is not None and counts_of(rows) == full else None
+
+
 def hide(labels: NDArray[Any], mask: NDArray[Any], value: int) -> NDArray[Any]:
     """`labels` with `value` wherever `mask` is 0, in place."""
     np.copyto(labels, value, where=mask == 0)
     return labels
-
-
-def _not_flat(name: str) -> RecordError:
-    return RecordError(
-        f"{name!r} to be a flat sequence of integers in every row",
-        got="scalars, text or nested sequences",
-        where="collated batch",
-        fix=f"give {name!r} as one list or one-dimensional array per row",
-    )
-
-
-def check_aligned(name: str, rows: Sequence[Any] | Ragged, layout: Layout, other: str = "input_ids") -> None:
-    """Raises for rows of other lengths than the layout's, which are those of the column `other`."""
-    lengths, counts = counts_of(rows), layout.full
-    if lengths == counts:
-        return
-    row = next(i for i, (a, b) in enumerate(zip(lengths, counts, strict=True)) if a != b)
-    own = "for labels of their own length use create_seq2seq_collate" if name == "labels" else "or leave it out"
-    raise RecordError(
-        f"{name!r} to be as long as {other!r} in every row",
-        got=f"{lengths[row]} and {counts[row]}",
-        where=f"row {row} of the batch",
-        fix=f"align the two; {own}",
-        row=row,
-    )
 
 
 def labels_of(batch: Batch, options: CollateOptions) -> NDArray[Any]:
@@ -324,6 +179,7 @@ def create_collate_fn(
     truncation_side: Side = "right",
     schema: OutputSchema | None = None,
     pad_values: Mapping[str, Any] | None = None,
+    stack_columns: Collection[str] = (),
     make_labels: bool = False,
 ) -> Collate:
     """A collate function that pads.
@@ -331,6 +187,11 @@ def create_collate_fn(
     `max_length` fixes the width of every batch and cuts longer rows on `truncation_side`; without it a batch is as
     wide as its longest row. `pad_to_multiple_of` rounds the width up. `return_tensors`: True or "pt" for torch, False
     or "np" for NumPy, "jax" for JAX. Rows without labels get none, unless `make_labels` copies them from `input_ids`.
+    Labels are in all rows or in none (None is none).
+
+    A column as long as `input_ids` in every row is padded with 0, or with its number in `pad_values`; a column named
+    there is padded whatever its length. A column in `stack_columns` is never padded: name those of a fixed length of
+    their own (a box, classes as a vector in `labels`), which all rows of a batch may share with the tokens by chance.
 
     >>> collate = create_collate_fn(pad_token_id=0, return_tensors="np")
     >>> batch = collate([{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}, {"input_ids": [8], "labels": [8]}])
@@ -340,7 +201,7 @@ def create_collate_fn(
     """
     options = CollateOptions(
         pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
-        pad_to_multiple_of, truncation_side, schema, dict(pad_values or {}),
+        pad_to_multiple_of, truncation_side, schema, pad_values or {}, stack_columns,
     )  # fmt: skip
     return Collate(options, make_labels)
 
@@ -379,13 +240,15 @@ def create_causal_lm_collate(
     truncation_side: Side = "right",
     schema: OutputSchema | None = None,
     pad_values: Mapping[str, Any] | None = None,
+    stack_columns: Collection[str] = (),
 ) -> CausalCollate:
     """A collate function for autoregressive training.
 
     With `shift=True`, `labels[t]` is the token after `input_ids[t]`, so a loop computes
     `cross_entropy(logits, labels)` with no slicing. Models of the transformers library shift inside their own loss:
     for them use `shift=False`, which gives `labels[t]` at the position of `input_ids[t]`. Rows that bring `labels`
-    bring them unshifted, with `label_pad_token_id` where nothing is to be learnt; rows without learn every token.
+    bring them unshifted, one integer per token, with `label_pad_token_id` where nothing is to be learnt; rows without
+    learn every token. `pad_values` and `stack_columns` as in `create_collate_fn`.
 
     >>> collate = create_causal_lm_collate(pad_token_id=0, return_tensors="np")
     >>> collate([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])["labels"].tolist()
@@ -395,6 +258,6 @@ def create_causal_lm_collate(
     """
     options = CollateOptions(
         pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
-        pad_to_multiple_of, truncation_side, schema, dict(pad_values or {}),
+        pad_to_multiple_of, truncation_side, schema, pad_values or {}, stack_columns, token_labels=True,
     )  # fmt: skip
     return CausalCollate(options, shift)

@@ -6,7 +6,7 @@ or its order. Costs a few passes over the batch's tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,10 +15,16 @@ from numpy.typing import NDArray
 
 from penstock import _rng
 from penstock._errors import UsageError
-from penstock.batching.collate import Batch, CollateOptions, Rows, Tensors, columns_of, pad_tokens
-from penstock.batching.layout import Side
+from penstock.batching.collate import pad_tokens
+from penstock.batching.layout import Layout, Side
+from penstock.batching.options import TOKEN_COLUMNS, Batch, CollateOptions, Tensors, check_token_id
+from penstock.batching.pad import counts_of, place
 from penstock.batching.record_id import record_keys
+from penstock.batching.rows import Rows, columns_of, mask_rows
 from penstock.batching.schema import OutputSchema
+
+_MASKS = frozenset({"attention_mask", "special_tokens_mask"})
+_MADE = frozenset({"labels", "special_tokens_mask"})
 
 
 @dataclass(frozen=True)
@@ -40,38 +46,35 @@ class MlmCollate:
         return replace(self, epoch=epoch)
 
     def __call__(self, rows: Rows) -> Batch:
-        columns = columns_of(rows)
-        batch = pad_tokens(columns, self.options, skip=frozenset({"labels"}))
+        columns = columns_of(rows, _MASKS)
+        batch = pad_tokens(columns, self.options, skip=_MADE)
         ids, mask = batch["input_ids"], batch["attention_mask"]
+        layout = self.options.lay_out(counts_of(columns["input_ids"]))
         open_ = (mask != 0) & ~np.isin(ids, np.array(self.special_token_ids, np.int64))
-        special = batch.pop("special_tokens_mask", None)
+        special = mask_rows(columns.get("special_tokens_mask"), "special_tokens_mask", layout.full, absent=0)
         if special is not None:
-            open_ &= special == 0
-        row, place = np.nonzero(open_)
+            open_ &= place(special, layout, 1, np.int64) == 0
+        row, at = np.nonzero(open_)
         keys = record_keys(columns, self.seed, "mlm", self.epoch)
-        draws = _rng.mix64(keys[row] + _rng.mix64(self._position(columns, ids, place, row)))
+        draws = _rng.mix64(keys[row] + _rng.mix64(_position(layout, row, at)))
         chosen = _rng.uniform(draws, 0) < self.probability
-        row, place, draws = row[chosen], place[chosen], draws[chosen]
+        row, at, draws = row[chosen], at[chosen], draws[chosen]
         labels = np.full_like(ids, self.options.label_pad_token_id)
-        labels[row, place] = ids[row, place]
+        labels[row, at] = ids[row, at]
         how = _rng.uniform(draws, 1)
         hidden = how < self.mask_share
         swapped = ~hidden & (how < self.mask_share + self.random_share)
-        ids[row[hidden], place[hidden]] = self.mask_token_id
+        ids[row[hidden], at[hidden]] = self.mask_token_id
         other = self.replacements[_rng.integers(draws[swapped], 2, len(self.replacements))]
-        ids[row[swapped], place[swapped]] = other
+        ids[row[swapped], at[swapped]] = other
         batch["labels"] = labels
         return self.options.finish(batch)
 
-    def _position(self, columns: Mapping[str, Any], ids: NDArray[Any], place: Any, row: Any) -> _rng.U64:
-        """The token's number inside its own row, before padding and cutting."""
-        full = np.array([len(r) for r in columns["input_ids"]], np.int64)
-        cut = self.options.max_length
-        held = full if cut is None else np.minimum(full, cut)
-        shift = full - held if self.options.truncation_side == "left" else np.zeros_like(full)
-        if self.options.padding_side == "left":
-            shift = shift - (ids.shape[1] - held)
-        return np.asarray(place + shift[row], np.uint64)
+
+def _position(layout: Layout, row: Any, at: Any) -> _rng.U64:
+    """The token's number inside its own row, before padding and cutting."""
+    cut = np.array(layout.full) - layout.lengths() if layout.truncate == "left" else 0
+    return np.asarray(at + (cut - np.array(layout.starts(), np.int64))[row], np.uint64)
 
 
 def create_mlm_collate(
@@ -93,14 +96,16 @@ def create_mlm_collate(
     truncation_side: Side = "right",
     schema: OutputSchema | None = None,
     pad_values: Mapping[str, Any] | None = None,
+    stack_columns: Collection[str] = (),
 ) -> MlmCollate:
     """A collate function for masked-language-model training.
 
     Each token is chosen with `probability`; of the chosen, `mask_share` become `mask_token_id`, `random_share` become
     another ordinary token, the rest stay. Labels hold the originals of the chosen and `label_pad_token_id` elsewhere.
     Special tokens are never chosen, nor drawn as replacements: those in `special_token_ids`, padding, the mask token,
-    and the ones a row's `special_tokens_mask` marks. A row is known by its `index` or `record` column, else by its
-    content; an `epoch` column, or `at_epoch(n)`, gives other choices in another pass.
+    and the ones a row's `special_tokens_mask` marks, where it has one. Labels that rows bring are not looked at. A row
+    is known by its `index` or `record` column, else by its content; an `epoch` column, or `at_epoch(n)`, gives other
+    choices in another pass. `pad_values` and `stack_columns` as in `create_collate_fn`.
 
     >>> collate = create_mlm_collate(0, mask_token_id=4, vocab_size=100, special_token_ids=[1, 2], return_tensors="np")
     >>> rows = [{"index": 7, "input_ids": [1, *range(10, 30), 2]}, {"index": 8, "input_ids": [1, 50, 51, 2]}]
@@ -114,6 +119,15 @@ def create_mlm_collate(
             got=f"probability={probability}, mask_share={mask_share}, random_share={random_share}",
             fix="the usual values are 0.15, 0.8 and 0.1",
         )
+    options = CollateOptions(
+        pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
+        pad_to_multiple_of, truncation_side, schema, pad_values or {}, stack_columns,
+        token_labels=True, own=TOKEN_COLUMNS | _MADE,
+    )  # fmt: skip
+    check_token_id("mask_token_id", mask_token_id)
+    check_token_id("vocab_size", vocab_size, "pass the tokenizer's full vocabulary size")
+    for token in special_token_ids:
+        check_token_id("special_token_ids", token)
     special = tuple(sorted({*map(int, special_token_ids), int(pad_token_id), int(mask_token_id)}))
     ordinary = np.setdiff1d(np.arange(vocab_size, dtype=np.int64), np.array(special, np.int64))
     if not len(ordinary):
@@ -122,8 +136,4 @@ def create_mlm_collate(
             got=f"vocab_size={vocab_size} and {len(special)} special tokens",
             fix="pass the tokenizer's full vocabulary size",
         )
-    options = CollateOptions(
-        pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
-        pad_to_multiple_of, truncation_side, schema, dict(pad_values or {}),
-    )  # fmt: skip
     return MlmCollate(options, mask_token_id, special, probability, mask_share, random_share, seed, epoch, ordinary)

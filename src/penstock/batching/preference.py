@@ -1,8 +1,10 @@
 """Preference pairs: a chosen and a rejected answer to one prompt, padded side by side or one below the other.
 
-A row says its answers as `chosen` and `rejected` (token ids, or a mapping with `input_ids`, `labels`,
-`attention_mask`), or flat, as `chosen_input_ids`, `chosen_labels` and so on. A `prompt` (or `prompt_input_ids`) is put
-before both, without labels. Costs one copy of each row more than padding, when there is a prompt.
+A row says its answers' token ids as `chosen` (a mapping with `input_ids`, `labels`, `attention_mask`, too),
+`chosen_ids` or `chosen_input_ids`, and the same for `rejected`; labels and mask beside them as `chosen_labels` and
+`chosen_attention_mask`, whichever way the ids are spelled. A `prompt`, spelled alike, is put before both, without
+labels unless it brings them. Text and chat messages under these names say nothing here: they are what the ids were
+made of. Costs one copy of each row more than padding, when there is a prompt.
 """
 
 from __future__ import annotations
@@ -15,13 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._errors import RecordError, UsageError
-from penstock.batching.collate import Batch, CollateOptions, Tensors, columns_of, pad_tokens, shift_left, stack
+from penstock.batching.collate import pad_tokens, shift_left
 from penstock.batching.layout import Side
+from penstock.batching.options import Batch, CollateOptions, Tensors
 from penstock.batching.pad import as_row
+from penstock.batching.rows import check_rows, columns_of, integer_rows, stack
 from penstock.batching.schema import OutputSchema
 
 _ANSWERS = ("chosen", "rejected")
 _FIELDS = ("input_ids", "attention_mask", "labels")
+_PAIR_FIELDS = frozenset(
+    name for part in (*_ANSWERS, "prompt") for name in (part, f"{part}_ids", *(f"{part}_{field}" for field in _FIELDS))
+)
 
 
 @dataclass(frozen=True)
@@ -35,15 +42,29 @@ class PreferenceCollate:
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
         if isinstance(rows, Mapping) or not len(rows):
             raise UsageError("a list of rows, at least one", got=type(rows).__name__, fix="pass rows, not columns")
-        answers = {name: [self._answer(row, name, i) for i, row in enumerate(rows)] for name in _ANSWERS}
-        extra = columns_of([{k: v for k, v in row.items() if not _is_pair_field(k)} for row in rows])
+        check_rows(rows)
+        prompts = [_part(row, "prompt", i) for i, row in enumerate(rows)]
+        answers = {
+            name: [
+                self._answer(row, name, i, prompt) for i, (row, prompt) in enumerate(zip(rows, prompts, strict=True))
+            ]
+            for name in _ANSWERS
+        }
+        extra = columns_of([{k: v for k, v in row.items() if k not in _PAIR_FIELDS} for row in rows])
         batch: Batch = {}
         if self.layout == "concatenated":
             batch |= self._pad(answers["chosen"] + answers["rejected"])
         else:
             for name, parts in answers.items():
                 batch |= {f"{name}_{key}": value for key, value in self._pad(parts).items()}
-        batch |= {name: stack(column) for name, column in extra.items()}
+        taken = sorted(batch.keys() & extra.keys())
+        if taken:
+            raise UsageError(
+                f"columns beside the pairs under other names than the batch's own: {', '.join(batch)}",
+                got=", ".join(taken),
+                fix="drop or rename these columns before collating",
+            )
+        batch |= {name: stack(column, name) for name, column in extra.items()}
         return self.options.finish(batch)
 
     def _pad(self, rows: list[dict[str, NDArray[Any]]]) -> Batch:
@@ -52,50 +73,99 @@ class PreferenceCollate:
             batch["labels"] = shift_left(batch["labels"], batch["attention_mask"], self.options)
         return batch
 
-    def _answer(self, row: Mapping[str, Any], name: str, number: int) -> dict[str, NDArray[Any]]:
-        given = _part(row, name)
-        if "input_ids" not in given:
+    def _answer(
+        self, row: Mapping[str, Any], name: str, number: int, prompt: dict[str, NDArray[Any]] | None
+    ) -> dict[str, NDArray[Any]]:
+        answer = _part(row, name, number)
+        if answer is None:
             raise RecordError(
-                f"a row with {name!r} or '{name}_input_ids'",
-                got=f"columns {', '.join(map(str, row)) or 'none'}",
+                f"a row with {name!r} or '{name}_input_ids' (or '{name}_ids') as token ids",
+                got=f"columns {', '.join(map(str, row)) or 'none'}" + (f", {name!r} as text" if name in row else ""),
                 where=f"row {number} of the batch",
                 fix="give both answers of every pair as token ids",
                 row=number,
             )
-        ids = as_row(given["input_ids"])
-        mask = as_row(given.get("attention_mask", np.ones(len(ids), np.int64)))
-        labels = as_row(given.get("labels", ids))
-        for field, values in (("attention_mask", mask), ("labels", labels)):
-            if len(values) != len(ids):
-                raise RecordError(
-                    f"{field!r} of {name!r} to be as long as its 'input_ids'",
-                    got=f"{len(values)} and {len(ids)}",
-                    where=f"row {number} of the batch",
-                    fix="align the two",
-                    row=number,
-                )
-        prompt = as_row(_part(row, "prompt").get("input_ids", []))
-        if len(prompt):
-            ids = np.concatenate([prompt, ids])
-            mask = np.concatenate([np.ones(len(prompt), np.int64), mask])
-            labels = np.concatenate([np.full(len(prompt), self.options.label_pad_token_id, np.int64), labels])
-        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+        if prompt is None:
+            return {**answer, "labels": answer.get("labels", answer["input_ids"])}
+        unlearnt = np.full(len(prompt["input_ids"]), self.options.label_pad_token_id, np.int64)
+        return {
+            "input_ids": np.concatenate([prompt["input_ids"], answer["input_ids"]]),
+            "attention_mask": np.concatenate([prompt["attention_mask"], answer["attention_mask"]]),
+            "labels": np.concatenate([prompt.get("labels", unlearnt), answer.get("labels", answer["input_ids"])]),
+        }
 
 
-def _part(row: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """One of prompt, chosen, rejected as a mapping of fields, whichever way the row says it."""
-    value = row.get(name, row.get(f"{name}_ids"))
-    if isinstance(value, Mapping):
-        return dict(value)
-    if value is not None and not isinstance(value, str):
-        return {"input_ids": value}
-    return {field: row[f"{name}_{field}"] for field in _FIELDS if f"{name}_{field}" in row}
+def _part(row: Mapping[str, Any], name: str, number: int) -> dict[str, NDArray[Any]] | None:
+    """One of prompt, chosen, rejected as arrays, whichever way the row says it; None where it has no ids for it."""
+    whole = row.get(name)
+    inside = whole if isinstance(whole, Mapping) else {}
+    said: dict[str, dict[str, Any]] = {
+        field: {f"{name}_{field}": row.get(f"{name}_{field}"), f"{name}[{field!r}]": inside.get(field)}
+        for field in _FIELDS
+    }
+    said["input_ids"] |= {f"{name}_ids": row.get(f"{name}_ids"), name: None if _is_text(whole) else whole}
+    found = {field: _one(spellings, number) for field, spellings in said.items()}
+    ids = found["input_ids"]
+    if ids is None:
+        lost = [spelling for field in _FIELDS for spelling, value in said[field].items() if value is not None]
+        if lost:
+            raise RecordError(
+                f"token ids of {name!r} beside {lost[0]!r}",
+                got=f"columns {', '.join(map(str, row))}",
+                where=f"row {number} of the batch",
+                fix=f"add '{name}_input_ids'",
+                row=number,
+            )
+        return None
+    for field, values in found.items():
+        if values is not None and len(values) != len(ids):
+            raise RecordError(
+                f"{field!r} of {name!r} to be as long as its 'input_ids'",
+                got=f"{len(values)} and {len(ids)}",
+                where=f"row {number} of the batch",
+                fix="align the two",
+                row=number,
+            )
+    given = {field: values for field, values in found.items() if values is not None}
+    return {"attention_mask": np.ones(len(ids), np.int64), **given}
 
 
-def _is_pair_field(name: str) -> bool:
-    return any(
-        name in (part, f"{part}_ids", *(f"{part}_{field}" for field in _FIELDS)) for part in (*_ANSWERS, "prompt")
-    )
+def _is_text(value: Any) -> bool:
+    """Whether a value is what ids are made of, or where they lie: text, messages of a chat, a mapping."""
+    if isinstance(value, str | bytes | Mapping):
+        return True
+    kinds = set(map(type, value)) if isinstance(value, list | tuple) else ()
+    return any(issubclass(kind, str | bytes | Mapping) for kind in kinds)
+
+
+def _one(spellings: Mapping[str, Any], number: int) -> NDArray[Any] | None:
+    """The values that one or more spellings of a field agree on; None where none has any."""
+    found = [(name, _integers(value, name, number)) for name, value in spellings.items() if value is not None]
+    if len(found) < 2:
+        return found[0][1] if found else None
+    full = [(name, values) for name, values in found if len(values)] or found[:1]  # an empty text is no other text
+    for name, values in full[1:]:
+        if not np.array_equal(values, full[0][1]):
+            raise RecordError(
+                f"{name!r} to say the same as {full[0][0]!r}",
+                got=f"{len(values)} and {len(full[0][1])} values that differ",
+                where=f"row {number} of the batch",
+                fix="keep one of the two columns",
+                row=number,
+            )
+    return full[0][1]
+
+
+def _integers(value: Any, name: str, number: int) -> NDArray[Any]:
+    """A value as a row of integers, or the error that names its row and spelling."""
+    quick = as_row(value) if type(value) in (list, np.ndarray) and len(value) else None
+    if quick is not None and quick.ndim == 1 and quick.dtype == np.int64:
+        return quick
+    try:
+        return integer_rows([value], name)[0]
+    except RecordError as error:
+        error.where, error.row = f"row {number} of the batch", number
+        raise
 
 
 def create_preference_collate(
@@ -116,7 +186,8 @@ def create_preference_collate(
     `layout="concatenated"`: `input_ids`, `attention_mask`, `labels` of 2B rows, the B chosen first, then the B
     rejected, so that one forward pass does both. `layout="separate"`: `chosen_input_ids`, `rejected_input_ids` and so
     on, each of B rows and of its own width. Labels are the answer's tokens unless the row brings its own; `shift` as in
-    `create_causal_lm_collate`. Text fields named prompt, chosen or rejected are left out of the batch.
+    `create_causal_lm_collate`. Text fields named prompt, chosen or rejected are left out of the batch; other columns
+    pass through, if their names are not the batch's own.
 
     >>> collate = create_preference_collate(pad_token_id=0, return_tensors="np")
     >>> batch = collate([{"prompt": [1, 2], "chosen": [3, 4], "rejected": [5]}])
@@ -129,6 +200,6 @@ def create_preference_collate(
         )
     options = CollateOptions(
         pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
-        pad_to_multiple_of, truncation_side, schema,
+        pad_to_multiple_of, truncation_side, schema, token_labels=True,
     )  # fmt: skip
     return PreferenceCollate(options, layout, shift)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _rng
+from penstock._errors import RecordError
 from penstock.batching.pad import as_row
 
 ID_COLUMNS = ("index", "record")
@@ -28,24 +29,42 @@ def record_ids(columns: Mapping[str, Any], content: str = "input_ids") -> NDArra
     """
     for name in ID_COLUMNS:
         if name in columns:
-            return np.array([_number(value) for value in columns[name]], np.uint64).view(np.int64)
+            found = [_number(value, name, i) for i, value in enumerate(columns[name])]
+            return np.array(found, np.uint64).view(np.int64)
     digests = b"".join(
         hashlib.blake2b(as_row(row).astype("<i8").tobytes(), digest_size=8).digest() for row in columns[content]
     )
     return np.frombuffer(digests, "<i8").astype(np.int64)
 
 
-def _number(value: Any) -> int:
+def _number(value: Any, name: str, i: int) -> int:
     if isinstance(value, str | bytes):
         text = value if isinstance(value, str) else value.decode("latin-1")
         return _rng.key(text)
-    return int(value) & ((1 << 64) - 1)
+    return _whole(value, name, i) & ((1 << 64) - 1)
+
+
+def _whole(value: Any, name: str, i: int) -> int:
+    """A whole number, of any kind that holds one."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value:
+        raise RecordError(
+            f"{name!r} to be a whole number" + (" or text" if name in ID_COLUMNS else "") + " in every row",
+            got=repr(value),
+            where=f"row {i} of the batch",
+            fix=f"number the rows, or leave the column {name!r} out",
+            row=i,
+        )
+    return number
 
 
 def epochs_of(columns: Mapping[str, Any], default: int) -> NDArray[np.int64]:
     """The pass each row belongs to: its `epoch` column, else `default`; one number that broadcasts."""
     if "epoch" in columns:
-        return np.array([int(value) for value in columns["epoch"]], np.int64)
+        return np.array([_whole(value, "epoch", i) for i, value in enumerate(columns["epoch"])], np.int64)
     return np.array([default], np.int64)
 
 

@@ -49,7 +49,9 @@ class OutputSchema:
             except TypeError as error:
                 raise UsageError(f"a NumPy dtype for field {name!r}", got=repr(dtype), fix=_instead(dtype)) from error
             if dtypes[name].kind not in "biuf":
-                raise UsageError(f"a numeric dtype for field {name!r}", got=str(dtypes[name]), fix=_instead(dtypes[name]))
+                raise UsageError(
+                    f"a numeric dtype for field {name!r}", got=str(dtypes[name]), fix=_instead(dtypes[name])
+                )
         if not dtypes:
             raise UsageError("at least one field", got="none", fix="name the fields, or pass no schema")
         unknown = sorted(frozenset(self.optional) - dtypes.keys())

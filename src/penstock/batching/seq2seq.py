@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._errors import RecordError
-from penstock.batching.collate import Batch, CollateOptions, Rows, Tensors, check_aligned, columns_of, hide, pad_tokens
+from penstock.batching.collate import hide, pad_tokens
 from penstock.batching.layout import Layout, Side, valid_mask
+from penstock.batching.options import TOKEN_COLUMNS, Batch, CollateOptions, Tensors, check_token_id
 from penstock.batching.pad import counts_of, place
+from penstock.batching.rows import Rows, check_aligned, columns_of, token_rows
 from penstock.batching.schema import OutputSchema
 
-_TARGET = frozenset({"labels", "decoder_input_ids", "decoder_attention_mask"})
+_TARGET = ("labels", "decoder_input_ids", "decoder_attention_mask")
 
 
 @dataclass(frozen=True)
@@ -35,20 +37,21 @@ class Seq2SeqCollate:
                 where="row 0 of the batch",
                 fix="put the target's tokens in 'labels', without a start token",
             )
-        batch = pad_tokens(columns, self.options, skip=_TARGET)
-        target = "labels" if "labels" in columns else "decoder_input_ids"
-        layout = self.target.lay_out(counts_of(columns[target]))
-        if "labels" in columns:
-            batch["labels"] = place(columns["labels"], layout, self.target.label_pad_token_id, np.int64)
-        if "decoder_input_ids" in columns:
-            check_aligned("decoder_input_ids", columns["decoder_input_ids"], layout, target)
-            inputs = place(columns["decoder_input_ids"], layout, self.target.pad_token_id, np.int64)
+        batch = pad_tokens(columns, self.options, skip=frozenset(_TARGET))
+        given = {name: token_rows(columns[name], name) for name in _TARGET if name in columns}
+        target = "labels" if "labels" in given else "decoder_input_ids"
+        layout = self.target.lay_out(counts_of(given[target]))
+        for name, column in given.items():
+            check_aligned(name, column, layout.full, target)
+        if "labels" in given:
+            batch["labels"] = place(given["labels"], layout, self.target.label_pad_token_id, np.int64)
+        if "decoder_input_ids" in given:
+            inputs = place(given["decoder_input_ids"], layout, self.target.pad_token_id, np.int64)
         else:
             inputs = self._shift_right(batch["labels"], layout)
         batch["decoder_input_ids"] = inputs
-        if "decoder_attention_mask" in columns:
-            check_aligned("decoder_attention_mask", columns["decoder_attention_mask"], layout, target)
-            mask = place(columns["decoder_attention_mask"], layout, 0, np.int64)
+        if "decoder_attention_mask" in given:
+            mask = place(given["decoder_attention_mask"], layout, 0, np.int64)
         else:
             mask = valid_mask(layout)
         batch["decoder_attention_mask"] = mask
@@ -83,13 +86,15 @@ def create_seq2seq_collate(
     truncation_side: Side = "right",
     schema: OutputSchema | None = None,
     pad_values: Mapping[str, Any] | None = None,
+    stack_columns: Collection[str] = (),
 ) -> Seq2SeqCollate:
     """A collate function for encoder-decoder training.
 
     Rows have `input_ids` for the encoder and `labels` for the decoder, each of its own length. The batch has
     `input_ids`, `attention_mask`, `labels`, `decoder_input_ids` (labels moved one to the right behind
     `decoder_start_token_id`, which is `pad_token_id` unless told, as in T5) and `decoder_attention_mask`, which is 1
-    where there is a label. `max_length` fixes the encoder's width, `max_target_length` the decoder's.
+    where there is a label. `max_length` fixes the encoder's width, `max_target_length` the decoder's. `pad_values` and
+    `stack_columns` as in `create_collate_fn`.
 
     >>> collate = create_seq2seq_collate(pad_token_id=0, return_tensors="np")
     >>> batch = collate([{"input_ids": [5, 6], "labels": [7, 8, 1]}, {"input_ids": [9], "labels": [1]}])
@@ -100,8 +105,11 @@ def create_seq2seq_collate(
     """
     options = CollateOptions(
         pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
-        pad_to_multiple_of, truncation_side, schema, dict(pad_values or {}),
+        pad_to_multiple_of, truncation_side, schema, pad_values or {}, stack_columns,
+        token_labels=True, own=TOKEN_COLUMNS | set(_TARGET),
     )  # fmt: skip
     target = replace(options, padding_side=target_padding_side, max_length=max_target_length)
+    if decoder_start_token_id is not None:
+        check_token_id("decoder_start_token_id", decoder_start_token_id)
     start = pad_token_id if decoder_start_token_id is None else decoder_start_token_id
     return Seq2SeqCollate(options, target, start)
