@@ -173,10 +173,11 @@ class Pipeline:
         return self._then(Bucket.of(boundaries, batch_size, sizes, remainder, balance, pad_id, side))
 
     def batch_tokens(self, budget: int, *, shapes: Sequence[int] | None = None, **options: Any) -> Pipeline:
-        """Batches of at most `budget` tokens over all ranks, padding counted; stands in the place of `.batch()`.
+        """Batches of rows of at most `budget` tokens over all ranks, padding counted; in the place of `.batch()`.
 
-        `options` are those of `steps.budget.BatchTokens`: `max_rows`, `multiple`, `static`, `overlong`, `balance`,
-        `pad_id`, `side`.
+        Rows that only fill up the shares of ranks (`valid` is False) come on top, unless `ranks` says for how many the
+        budget is to hold. `options` are those of `steps.budget.BatchTokens`: `max_rows`, `multiple`, `static`,
+        `overlong`, `balance`, `pad_id`, `side`, `ranks`.
         """
         return self._then(BatchTokens.of(budget, shapes, **options))
 
