@@ -77,3 +77,78 @@ def test_stop_and_resume(kind, workers, stop, tmp_path):
     second = run(kind, workers, tmp_path / "second", STEPS, resume=tmp_path / "first" / f"step={stop}.ckpt")
     assert second.seen == whole.seen[stop:]
     assert second.weights() == whole.weights()
+
+
+class Rows(lightning.LightningModule):
+    """Gives back what it is shown; its loaders can come from its own hooks."""
+
+    def __init__(self, make=None):
+        super().__init__()
+        self.net = torch.nn.Linear(1, 1)
+        self.make, self.seen = make, []
+
+    def predict_step(self, batch, _):
+        return batch["x"].tolist()
+
+    def training_step(self, batch, _):
+        self.seen.append(batch["x"].tolist())
+        return self.net(batch["x"].float()[:, None]).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    def train_dataloader(self):
+        return self.make(self.trainer)
+
+    def predict_dataloader(self):
+        return self.make(self.trainer)
+
+
+def same(record):
+    return dict(record)
+
+
+def rows_loader(kind, drop_last=False, **workers):
+    rows = [{"x": i} for i in range(22)]
+    builder = DataLoaderBuilder().with_batch_size(4).with_drop_last(drop_last).with_workers(**({"num": 0} | workers))
+    if kind == "stream":
+        return builder.with_dataset(StreamingPreprocessedDataset(rows, same)).build()
+    return builder.with_dataset(rows).with_shuffle(kind == "shuffled").build()
+
+
+def quiet(folder, **options):
+    return lightning.Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        default_root_dir=folder,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("hook", [False, True])
+@pytest.mark.parametrize("workers", [{"num": 0}, {"num": 2, "processes": True}])
+@pytest.mark.parametrize("kind", ["map", "shuffled", "stream"])
+def test_predict(kind, workers, hook, tmp_path):
+    want = [batch["x"].tolist() for batch in rows_loader(kind)]
+    if hook:
+        shown = quiet(tmp_path).predict(Rows(lambda _: rows_loader(kind, **workers)))
+    else:
+        loader = rows_loader(kind, **workers)
+        next(iter(loader))  # wherever it is, all rows are asked for
+        shown = quiet(tmp_path).predict(Rows(), loader)
+    assert shown == want
+
+
+def test_predict_keeps_the_last_rows(tmp_path):
+    shown = quiet(tmp_path).predict(Rows(), rows_loader("map", drop_last=True))
+    assert [x for batch in shown for x in batch] == list(range(22))
+
+
+@pytest.mark.filterwarnings("ignore:You requested to overfit:UserWarning")
+def test_overfitting_sees_the_same_rows_again(tmp_path):
+    module = Rows(lambda _: rows_loader("shuffled"))
+    quiet(tmp_path, overfit_batches=2, max_epochs=2).fit(module)
+    assert module.seen == 2 * [[0, 1, 2, 3], [4, 5, 6, 7]]

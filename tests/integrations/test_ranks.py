@@ -161,3 +161,45 @@ def test_the_hf_trainer_sees_every_record_once(kind, dispatch, tmp_path):
     assert all(isinstance(rank, list) for rank in ranks), "\n".join(map(str, ranks))
     assert sorted(row for rank in ranks for batch in rank for row in batch) == [r["q"] for r in RECORDS]
     assert [len(rank) for rank in ranks] == [4, 4]
+
+
+def _lightning(rank, folder):
+    from tests.integrations.test_lightning import Rows, quiet
+
+    def make(kind, split):
+        def loader(trainer):
+            builder = DataLoaderBuilder().with_dataset(stream() if kind == "stream" else rows()).with_batch_size(3)
+            return (builder.with_distributed(trainer.global_rank, trainer.world_size) if split else builder).build()
+
+        return loader
+
+    found = {}
+    for kind, split, own in [
+        ("map", True, False),
+        ("map", True, True),
+        ("map", False, True),
+        ("stream", True, True),
+        ("stream", False, True),
+    ]:
+        options = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": own}
+        module = Rows(make(kind, split))
+        try:
+            quiet(folder, max_epochs=1, **options).fit(module)
+            found[kind, split, own] = [None, module.seen]
+        except UsageError as error:
+            found[kind, split, own] = str(error)
+    found["predict"] = [
+        None,
+        quiet(folder, devices=2, strategy="ddp", use_distributed_sampler=False).predict(Rows(make("map", True))),
+    ]
+    return found
+
+
+def test_lightning_on_two_devices(tmp_path):
+    ranks = on_ranks(_lightning, str(tmp_path))
+    assert [type(rank) for rank in ranks] == [dict, dict], "\n".join(map(str, ranks))
+    for case in [("map", True, False), ("stream", True, True), ("stream", False, True), "predict"]:
+        once([rank[case] for rank in ranks])
+    for case in [("map", True, True), ("map", False, True)]:
+        for rank in ranks:
+            assert "Trainer(use_distributed_sampler=False), and .with_distributed(rank, world_size)" in rank[case]

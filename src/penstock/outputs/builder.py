@@ -8,6 +8,7 @@ on the number of workers. Any other IterableDataset gets torch's own DataLoader,
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 from penstock._errors import UsageError
@@ -39,9 +40,10 @@ class DataLoaderBuilder:
         self._workers: Any = 0
         self._pin: Any = False
         self._processes: Any = False
+        self._persistent: Any = False
         self._collate: Any = None
         self._shuffle: Any = False
-        self._seed: Any = 0
+        self._seed: Any = None
         self._drop_last: Any = False
         self._prefetch: Any = PREFETCH
 
@@ -64,17 +66,24 @@ class DataLoaderBuilder:
         self._rank, self._world, self._distributed = rank, world_size, True
         return self
 
-    def with_workers(self, num: int, pin_memory: bool = True, *, processes: bool = False) -> DataLoaderBuilder:
+    def with_workers(
+        self, num: int, pin_memory: bool = True, *, processes: bool = False, persistent_workers: bool = False
+    ) -> DataLoaderBuilder:
         """`num` threads (0: the trainer's own), or torch's worker processes with `processes=True`.
 
         Processes help where rows are made in pure Python. For an IterableDataset workers are always
-        processes. Memory is pinned only where there is a device.
+        processes. With `persistent_workers` they live on from one epoch to the next. Memory is pinned only where there
+        is a device.
         """
-        self._workers, self._pin, self._processes = num, pin_memory, processes
+        self._workers, self._pin, self._processes, self._persistent = num, pin_memory, processes, persistent_workers
         return self
 
     def with_collate(self, collate_fn: Callable[[Any], Any]) -> DataLoaderBuilder:
-        """What makes a batch of a list of rows. Default: the dataset's own `collate_fn` if it has one, else torch's."""
+        """What makes a batch of a list of rows. Default: the dataset's own `collate_fn` if it has one, else torch's.
+
+        One that has `at_epoch(epoch)`, as those of `create_mlm_collate` and `create_fim_collate`, is given the epoch
+        and the rows' numbers: what it draws is other in another epoch, and the same for any workers or resume point.
+        """
         self._collate = collate_fn
         return self
 
@@ -84,7 +93,7 @@ class DataLoaderBuilder:
         return self
 
     def with_seed(self, seed: int) -> DataLoaderBuilder:
-        """What the order depends on."""
+        """What the order depends on. Of a stream: give it to the dataset itself."""
         self._seed = seed
         return self
 
@@ -110,37 +119,38 @@ class DataLoaderBuilder:
             )
         collate = self._collate or getattr(self._dataset, "collate_fn", None) or data.default_collate
         pin = self._pin and can_pin()
+        size, num, prefetch = int(self._batch_size), int(self._workers), int(self._prefetch)
+        rank, world = int(self._rank), int(self._world)
         if not isinstance(self._dataset, data.IterableDataset):
             return map_dataloader(
                 self._dataset,
-                batch_size=self._batch_size,
+                batch_size=size,
                 collate_fn=collate,
                 shuffle=self._shuffle,
-                seed=self._seed,
+                seed=int(self._seed or 0),
                 drop_last=self._drop_last,
-                rank=self._rank,
-                world=self._world,
-                threads=self._workers,
-                prefetch=self._prefetch,
+                rank=rank,
+                world=world,
+                threads=num,
+                prefetch=prefetch,
                 pin=pin,
-                processes=self._workers if self._processes else 0,
-                persistent=False,
+                processes=num if self._processes else 0,
+                persistent=self._persistent,
             )
-        workers = {"prefetch_factor": self._prefetch} if self._workers else {}
-        options = {"num_workers": self._workers, "pin_memory": pin, **workers}
+        options: dict[str, Any] = {"num_workers": num, "pin_memory": pin, "drop_last": self._drop_last}
+        if num:
+            options |= {"prefetch_factor": prefetch, "persistent_workers": self._persistent}
         if _streams_positions(self._dataset):
-            dataset = self._dataset.shard(self._rank, self._world) if self._distributed else self._dataset
-            return StreamDataLoader(dataset, self._batch_size, collate, self._drop_last, **options)
-        return data.DataLoader(
-            self._dataset, batch_size=self._batch_size, collate_fn=collate, drop_last=self._drop_last, **options
-        )
+            dataset = self._dataset.shard(rank, world) if self._distributed else self._dataset
+            return StreamDataLoader(dataset, batch_size=size, collate_fn=collate, **options)
+        return data.DataLoader(self._dataset, batch_size=size, collate_fn=collate, **options)
 
     def _problems(self) -> list[str]:
         found = [
             *self._number("with_batch_size", "batch_size", self._batch_size, 1, "32"),
             *self._number("with_workers", "num", self._workers, 0, "0"),
             *self._number("with_prefetch", "batches", self._prefetch, 1, "3"),
-            *self._number("with_seed", "seed", self._seed, None, "0"),
+            *self._number("with_seed", "seed", 0 if self._seed is None else self._seed, None, "0"),
             *self._flags(),
             *self._rank_problems(),
         ]
@@ -149,12 +159,12 @@ class DataLoaderBuilder:
                 f"with_collate: expected a function from a list of rows to a batch, got {self._collate!r}; "
                 "use create_collate_fn(pad_token_id=...)"
             )
-        return [*self._dataset_problems(), *found, *self._size_problems(found)]
+        return [*self._dataset_problems(), *found, *self._size_problems()]
 
     def _number(self, verb: str, name: str, value: Any, least: int | None, example: str) -> list[str]:
         if value is None:
             return [f"{verb}: not called; call .{verb}({example})"]
-        wrong = isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least)
+        wrong = not _is_whole(value) or (least is not None and value < least)
         kind = "a whole number" + ("" if least is None else f" of at least {least}")
         return [f"{verb}: expected {name} to be {kind}, got {value!r}; for example .{verb}({example})"] if wrong else []
 
@@ -164,10 +174,14 @@ class DataLoaderBuilder:
             "with_drop_last": self._drop_last,
             "with_workers(pin_memory=)": self._pin,
             "with_workers(processes=)": self._processes,
+            "with_workers(persistent_workers=)": self._persistent,
         }
         found = [f"{k}: expected True or False, got {v!r}" for k, v in flags.items() if not isinstance(v, bool)]
         if self._processes is True and self._workers == 0:
             found.append("with_workers: processes=True with 0 of them; say how many, or leave processes out")
+        processes = self._processes is True or isinstance(self._dataset, data.IterableDataset)
+        if self._persistent is True and (not processes or self._workers == 0):
+            found.append("with_workers: persistent_workers=True without processes; add processes=True and how many")
         return found
 
     def _rank_problems(self) -> list[str]:
@@ -175,7 +189,7 @@ class DataLoaderBuilder:
         found = [
             f"with_distributed: expected {name} to be a whole number, got {value!r}"
             for name, value in numbers.items()
-            if isinstance(value, bool) or not isinstance(value, int)
+            if not _is_whole(value)
         ]
         if not found and self._world < 1:
             found.append(f"with_distributed: expected world_size of at least 1, got {self._world}")
@@ -196,7 +210,18 @@ class DataLoaderBuilder:
                 f"with_dataset: expected rows by number (len() and [i]) or a torch IterableDataset, got a "
                 f"{type(dataset).__name__}; use PreprocessedDataset, or StreamingPreprocessedDataset for an iterable"
             ]
-        return [] if len(dataset) else ["with_dataset: the dataset is empty; check how it was loaded or filtered"]
+        rows = self._rows()
+        if isinstance(rows, str):
+            return [rows]
+        return [] if rows else ["with_dataset: the dataset is empty; check how it was loaded or filtered"]
+
+    def _rows(self) -> int | str:
+        """How many rows the dataset has, or what is wrong with asking it."""
+        try:
+            return len(self._dataset)
+        except Exception as error:
+            said = f"{type(error).__name__}: {str(error)[:200]}"
+            return f"with_dataset: expected len() of the dataset to say how many rows it has, got {said}"
 
     def _stream_problems(self) -> list[str]:
         found = []
@@ -204,6 +229,9 @@ class DataLoaderBuilder:
         if self._shuffle:
             where = "StreamingPreprocessedDataset(buffer_size=1000)" if ours else "the dataset itself"
             found.append(f"with_shuffle: a stream has no order to permute; shuffle locally, in {where}")
+        if _is_whole(self._seed) and self._seed != getattr(self._dataset, "seed", None):
+            where = "StreamingPreprocessedDataset(buffer_size=1000, seed=...)" if ours else "the dataset itself"
+            found.append(f"with_seed: it does not decide the order of a stream; give the seed to {where}")
         if self._distributed and not ours:
             found.append(
                 f"with_distributed: a {type(self._dataset).__name__} does not tell ranks apart; "
@@ -218,21 +246,24 @@ class DataLoaderBuilder:
                 )
         return found
 
-    def _size_problems(self, found: list[str]) -> list[str]:
-        if (
-            found
-            or not self._drop_last
-            or isinstance(self._dataset, data.IterableDataset)
-            or not is_map_style(self._dataset)
-        ):
+    def _size_problems(self) -> list[str]:
+        numbers = (self._batch_size, self._world)
+        if self._drop_last is not True or not all(_is_whole(number) and number > 0 for number in numbers):
             return []
-        rows, size = len(self._dataset), self._batch_size * self._world
-        if rows >= size or not rows:
+        if isinstance(self._dataset, data.IterableDataset) or not is_map_style(self._dataset):
+            return []
+        rows, size = self._rows(), self._batch_size * self._world
+        if isinstance(rows, str) or not 0 < rows < size:
             return []
         return [
             f"with_drop_last: {rows} rows make no full batch of {self._batch_size} on each of {self._world} ranks; "
             "use a smaller batch, or leave with_drop_last out"
         ]
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether this is a whole number, NumPy's own among them."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _streams_positions(dataset: Any) -> bool:
