@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from penstock._errors import DataError, PenstockError
 from penstock.cli import say
 from penstock.cli.arguments import add_json, add_tokenizer, budget, command, number
-from penstock.cli.prompts import add_prompt, make_engine, open_records
+from penstock.cli.prompts import add_prompt, as_options, asks_for_prompts, make_engine, open_records
 
 
 def add(commands: Any) -> None:
@@ -28,12 +29,14 @@ def add(commands: Any) -> None:
     parser.add_argument("--out", "-o", required=True, metavar="DIR", help="folder of the store")
     formats = ("auto", "text", "jsonl", "parquet")
     parser.add_argument("--format", choices=formats, default="auto", help="of the files (default: by their names)")
-    parser.add_argument("--field", default="text", metavar="NAME", help="field or column with the text (default: text)")
+    parser.add_argument("--field", metavar="NAME", help="field or column with the text (default: text)")
     by = ("file", "line", "paragraph")
-    parser.add_argument("--by", choices=by, default="file", help="what a document of a text file is (default: file)")
+    parser.add_argument("--by", choices=by, help="what a document of a text file is (default: file)")
     end = parser.add_mutually_exclusive_group()
-    end.add_argument("--eos", dest="eos", action="store_true", default=True, help="end documents with the end token")
-    end.add_argument("--no-eos", dest="eos", action="store_false", help="add nothing")
+    end.add_argument(
+        "--eos", dest="eos", action="store_const", const=True, help="end documents with the end token (default)"
+    )
+    end.add_argument("--no-eos", dest="eos", action="store_const", const=False, help="add nothing")
     end.add_argument("--eos-id", dest="eos_id", type=number(0), metavar="N", help="end documents with this id")
     parser.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="at a bad record (default: raise)"
@@ -41,7 +44,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--budget", type=budget, metavar="N", help="most records to skip: a count, or a share like 0.01"
     )
-    parser.add_argument("--engine", choices=("auto", "reference"), default="auto", help="who encodes (default: auto)")
+    parser.add_argument("--engine", choices=("auto", "reference"), help="who encodes (default: auto)")
     parser.add_argument("--threads", type=number(1), metavar="N", help="threads (default: as many as cores)")
     parser.add_argument("--shard-tokens", type=number(1), metavar="N", help="tokens in a shard file, at least")
     parser.add_argument("--restart", action="store_true", help="begin anew, replacing what is in DIR")
@@ -65,23 +68,35 @@ def run(args: argparse.Namespace) -> int:
     if args.quiet:
         args.interrupted = ""
     out = Path(args.out)
-    prompts = args.prompt is not None or args.chat_template is not None
-    source = open_records(args) if prompts else open_texts(args.paths, args.format, args.field, args.by)
+    prompts = asks_for_prompts(args)
+    source = (
+        open_records(args) if prompts else open_texts(args.paths, args.format, args.field or "text", args.by or "file")
+    )
     facts = source.describe()
     if not args.quiet:
         _announce(facts, out, args.restart)
     extra = {} if args.shard_tokens is None else {"shard_tokens": args.shard_tokens}
     if prompts:
-        made = prepare_prompts(
-            source, make_engine(args), out, on_error=args.on_error, budget=args.budget, show_progress=show,
-            restart=args.restart, **extra,
-        )  # fmt: skip
+        try:
+            made = prepare_prompts(
+                source, make_engine(args), out, on_error=args.on_error, budget=args.budget, show_progress=show,
+                restart=args.restart, **extra,
+            )  # fmt: skip
+        except PenstockError as error:
+            raise as_options(error) from error.__cause__
     else:
+        eos = args.eos_id if args.eos_id is not None else args.eos is not False
         made = prepare(
-            source, args.tokenizer, out, eos=args.eos if args.eos_id is None else args.eos_id, engine=args.engine,
-            on_error=args.on_error, budget=args.budget, threads=args.threads, show_progress=show, restart=args.restart,
-            **extra,
+            source, args.tokenizer, out, eos=eos, engine=args.engine or "auto", on_error=args.on_error,
+            budget=args.budget, threads=args.threads, show_progress=show, restart=args.restart, **extra,
         )  # fmt: skip
+    if made.skipped and not made.documents:
+        raise DataError(
+            "at least one record that can be prepared",
+            got=f"all {made.skipped:,} were skipped",
+            where=str(out / "skipped.jsonl"),
+            fix="look at what is listed there; the template or the field's name may be another",
+        )
     result = made.to_json() | {"source_bytes": int(facts.get("bytes") or 0), "verified": False}
     if made.skipped:
         from penstock.report.skipped import read_skipped

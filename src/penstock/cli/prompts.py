@@ -3,52 +3,145 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import json
+import re
 from typing import Any
 
-from penstock._errors import UsageError
-from penstock._optional import need
+from penstock._errors import PenstockError, UsageError
 from penstock.cli.arguments import number
+
+# Options that only mean something with a prompt, and options that mean nothing with one.
+_WITH = ("mask", "turn", "max_length", "truncation", "system", "boundary", "specials", "bos", "variable")
+_WITHOUT = {
+    "field": "name the fields in the template",
+    "by": "a record is a document",
+    "engine": "the prompts' own encoder is used",
+    "threads": "as many are used as there are cores",
+}
+# How the library's advice is written on the command line.
+_SPELLINGS = (
+    (r"\b(mask|truncation|turn|specials|boundary|on_error)='(\w+)'", r"--\1 \2"),
+    (r"chat_template=\.\.\. with", "--chat-template FILE with"),
+    (r"variables=\{'(\w+)': \.\.\.\}", r"--variable \1=TEXT"),
+    (r"eos=<token id>", "--eos-id N"),
+    (r"\b(eos|bos)=False", r"--no-\1"),
+    (r"`(\w+)`", r"--\1"),
+    (r"(?<![-\w])max_length\b", "--max-length"),
+)
 
 
 def add_prompt(parser: Any) -> None:
-    """The options."""
+    """The options. None of them has a default here: one that is given without a use can be told."""
     group = parser.add_argument_group(
         "instruction data", "records through a template, with a loss mask beside the tokens"
     )
     group.add_argument(
-        "--prompt", metavar="TEMPLATE",
-        help='"alpaca", "chat", or a format string such as "Q: {question} A: {answer}", whose last field is learnt',
+        "--prompt", type=_text, metavar="TEMPLATE",
+        help='"alpaca", "chat", or a format string such as "Q: {question}\\nA: {answer}", whose last field is learnt; '
+        "\\n and \\t are a line break and a tab, \\\\ a backslash, here and in --system",
     )  # fmt: skip
     masks = ("prompt", "assistant", "last", "none")
-    group.add_argument("--mask", choices=masks, default="prompt", help="what is not learnt (default: prompt)")
+    group.add_argument("--mask", choices=masks, help="what is not learnt (default: prompt)")
     turns = ("answer", "tail", "whole")
-    group.add_argument("--turn", choices=turns, default="answer", help="what of a chat's answer is (default: answer)")
+    group.add_argument("--turn", choices=turns, help="what of a chat's answer is (default: answer)")
     group.add_argument("--max-length", type=number(1), metavar="N", help="most tokens of a record")
     cuts = ("error", "right", "left")
-    group.add_argument("--truncation", choices=cuts, default="error", help="for longer records (default: error)")
-    group.add_argument("--system", metavar="TEXT", help="text before every prompt")
+    group.add_argument("--truncation", choices=cuts, help="for longer records (default: error)")
+    group.add_argument("--system", type=_text, metavar="TEXT", help="text before every prompt")
     group.add_argument("--chat-template", metavar="FILE", help="Jinja file to use instead of the tokenizer's own")
+    group.add_argument(
+        "--variable", type=_variable, action="append", metavar="NAME=VALUE",
+        help="what the chat template reads beside the record: JSON, or else text; may be given again",
+    )  # fmt: skip
+    group.add_argument(
+        "--specials", choices=("refuse", "allow"), help="records that spell a special token (default: refuse)"
+    )
+    group.add_argument(
+        "--boundary", choices=("split", "error"), help="where the learnt text begins inside a token (default: split)"
+    )
+    begin = group.add_mutually_exclusive_group()
+    begin.add_argument("--bos", dest="bos", action="store_const", const=True, help="begin with the beginning token")
+    begin.add_argument("--no-bos", dest="bos", action="store_const", const=False, help="do not, whatever is usual")
+
+
+def _text(text: str) -> str:
+    """Text with the escapes a shell leaves in it.
+
+    >>> _text(r"a\\nb \\\\n")
+    'a\\nb \\\\n'
+    """
+    return re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t"}.get(match[1], match[1]), text)
+
+
+def _variable(text: str) -> tuple[str, Any]:
+    """A name and its value.
+
+    >>> _variable("thinking=false"), _variable("day=1 May")
+    (('thinking', False), ('day', '1 May'))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def asks_for_prompts(args: argparse.Namespace) -> bool:
+    """Whether the options describe prompts; refuses those that contradict each other or would do nothing."""
+    prompts = args.prompt is not None or args.chat_template is not None
+    given = [_spell(name) for name in _WITH if getattr(args, name) is not None]
+    if given and not prompts:
+        raise UsageError(
+            f"--prompt or --chat-template beside {', '.join(given)}",
+            got="neither: plain text is prepared without a mask",
+            fix=f"add --prompt alpaca, --prompt chat or a format string, or leave {', '.join(given)} out",
+        )
+    unused = [name for name in _WITHOUT if prompts and getattr(args, name) is not None]
+    if unused:
+        raise UsageError(
+            "options that --prompt uses",
+            got=", ".join(map(_spell, unused)),
+            fix="; ".join(f"leave {_spell(name)} out: {_WITHOUT[name]}" for name in unused),
+        )
+    if args.chat_template is not None and args.prompt not in (None, "chat"):
+        raise UsageError(
+            "--prompt chat beside --chat-template",
+            got=f"--prompt {args.prompt!r}",
+            fix="leave one of them out: a chat template is a prompt of its own",
+        )
+    return prompts
+
+
+def _spell(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def make_engine(args: argparse.Namespace) -> Any:
     """The engine that the options describe."""
     from penstock.text.prompts.engine import PromptEngine
+    from penstock.text.prompts.own import read_template
 
-    tokenizer, template = args.tokenizer, None
-    if args.chat_template is not None:
-        template = Path(args.chat_template).read_text(encoding="utf-8")
-    elif args.prompt == "chat":  # only the library that wrote the folder knows where its template is
-        transformers = need("transformers", extra="hf", purpose="to find the tokenizer's chat template")
-        tokenizer = transformers.AutoTokenizer.from_pretrained(args.tokenizer)
-    eos = args.eos if args.eos_id is None else args.eos_id
-    if template is not None or args.prompt == "chat":
-        eos = None
+    source = None if args.chat_template is None else read_template(args.chat_template)
+    given = {name: getattr(args, name) for name in _WITH if name != "variable" and getattr(args, name) is not None}
     return PromptEngine(
-        tokenizer, args.prompt or "chat", mask=args.mask, max_length=args.max_length, truncation=args.truncation,
-        eos=eos, system=args.system, chat_template=template,
-        on_error=args.on_error, turn=args.turn,
+        args.tokenizer, args.prompt or "chat", chat_template=source, on_error=args.on_error,
+        eos=args.eos if args.eos_id is None else args.eos_id,
+        variables=None if args.variable is None else dict(args.variable), **given,
     )  # fmt: skip
+
+
+def as_options(error: PenstockError) -> PenstockError:
+    """The error with its advice written as options.
+
+    >>> as_options(UsageError("x", fix="raise max_length, or use on_error='skip'")).fix
+    'raise --max-length, or use --on-error skip'
+    """
+    for pattern, option in _SPELLINGS:
+        error.fix = re.sub(pattern, option, error.fix)
+    error.fix = error.fix.replace("--on_error", "--on-error")
+    return error
 
 
 def open_records(args: argparse.Namespace) -> Any:

@@ -233,7 +233,7 @@ class PromptEngine:
             raise RecordError(
                 f"a record of at most {self.max_length} tokens",
                 got=f"{len(ids)}",
-                fix="raise max_length, or choose truncation='right' or 'left'",
+                fix="raise max_length, or choose truncation='right' or truncation='left'",
             )
         kept = slice(self.max_length) if self.truncation == "right" else slice(-self.max_length, None)
         if not learnt[kept][1:].any():
