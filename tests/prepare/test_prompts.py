@@ -13,7 +13,9 @@ import pytest
 import penstock as ps
 from penstock import PromptEngine
 from penstock.preparation.journal import Journal
-from penstock.preparation.prompts import prepare_prompts
+from penstock.preparation.prompts import prepare_prompts, spec_of
+
+from ..text.prompts.conftest import make_backend
 
 CHAT = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"
@@ -163,6 +165,54 @@ def test_another_engine_is_another_store(tmp_path: Path, other: dict[str, Any]) 
     prepare_prompts(records(), alpaca(), tmp_path / "out")
     with pytest.raises(ps.UsageError, match="a store of other data or settings"):
         prepare_prompts(records(), alpaca(**other), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ({"eos": 0}, {"eos": 1}),
+        ({"bos": False}, {"bos": True}),
+        ({"boundary": "split"}, {"boundary": "error"}),
+        ({"specials": "refuse"}, {"specials": "allow"}),
+        ({"truncation": "left"}, {"truncation": "right"}),
+        ({"chat_template": CHAT}, {"chat_template": CHAT, "turn": "whole"}),
+        ({"chat_template": CHAT}, {"chat_template": CHAT, "variables": {"x": 1}}),
+        ({"chat_template": CHAT}, {"chat_template": CHAT + " "}),
+    ],
+)
+def test_whatever_decides_a_row_is_in_the_job(one: dict[str, Any], two: dict[str, Any]) -> None:
+    backend = make_backend()
+    assert spec_of(PromptEngine(backend, **one)) != spec_of(PromptEngine(backend, **two))
+    assert spec_of(PromptEngine(backend, **one)) == spec_of(PromptEngine(backend, **one))
+
+
+def test_names_of_special_tokens_are_in_the_job() -> None:
+    """The same ids, another token named as the end: the template writes another text."""
+    from transformers import PreTrainedTokenizerFast
+
+    engines = [
+        PromptEngine(PreTrainedTokenizerFast(tokenizer_object=make_backend(), eos_token=end), chat_template=CHAT)
+        for end in ("<|endoftext|>", "<|eot_id|>")
+    ]
+    assert spec_of(engines[0]) != spec_of(engines[1])
+
+
+def test_a_record_beyond_the_limits_is_skipped_too(tmp_path: Path) -> None:
+    good = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    large = {"messages": [{"role": "user", "content": "a" * 5_000_000}, good["messages"][1]]}
+    engine = PromptEngine("bytes", chat_template=CHAT)
+    with pytest.raises(ps.RecordError, match="a record of at most 4194304 characters"):
+        prepare_prompts([good, large], engine, tmp_path / "raise")
+    made = prepare_prompts([good, large, good], engine, tmp_path / "skip", on_error="skip")
+    assert (made.documents, made.skipped) == (2, 1)
+
+
+def test_a_schema_without_ids_or_labels_is_refused(tmp_path: Path) -> None:
+    engine = alpaca(schema=ps.OutputSchema({"input_ids": "int32"}))
+    with pytest.raises(ps.UsageError, match="a schema with labels"):
+        prepare_prompts(records(), engine, tmp_path / "out")
+    made = prepare_prompts(records(3), alpaca(schema=ps.OutputSchema(extra="keep")), tmp_path / "kept")
+    assert made.documents == 3
 
 
 def test_the_command_writes_the_same_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
