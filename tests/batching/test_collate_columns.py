@@ -240,6 +240,7 @@ def test_a_tensor_numpy_cannot_read(name: str) -> None:
 @pytest.mark.parametrize("bad", [None, 3, "text", [[1, 2]], [[1], [2, 3]], [1.5, 2], ["a"], [None], np.array([[1]])])
 def test_ids_that_are_no_row_of_integers(kind: str, bad: Any) -> None:
     error = refused([{"input_ids": [1, 2]}, {"input_ids": bad}], MAKERS[kind]())
+    assert "'input_ids'" in error.expected
     assert error.where == "row 1 of the batch"
     assert error.row == 1
 
@@ -248,7 +249,9 @@ def test_ids_that_are_no_row_of_integers(kind: str, bad: Any) -> None:
 @pytest.mark.parametrize("bad", [3, [[1]], [0.5], "a"])
 def test_targets_that_are_no_row_of_integers(name: str, bad: Any) -> None:
     rows = [{"input_ids": [1], "labels": [2], name: [1]}, {"input_ids": [1], "labels": [2], name: bad}]
-    assert refused(rows, create_seq2seq_collate(0)).where == "row 1 of the batch"
+    error = refused(rows, create_seq2seq_collate(0))
+    assert repr(name) in error.expected
+    assert error.where == "row 1 of the batch"
 
 
 def test_seq2seq_rows_without_labels() -> None:

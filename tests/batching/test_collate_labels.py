@@ -58,7 +58,10 @@ def test_one_float_per_row() -> None:
     [
         ([[0, 1, 1], [1, 0, 0]], "'labels' to be as long as 'input_ids'"),
         ([[0.5, 1.5, 1.5], [1.5]], "'labels' to be as long as 'input_ids'"),
-        ([[2**63, 1], [1, 1, 1, 1]], "rows of integers"),
+        ([[2**63, 1], [1, 1, 1, 1]], "rows of integers, one-dimensional, in 'labels'"),
+        ([[None, 1], [1, 1, 1, 1]], "rows of integers, one-dimensional, in 'labels'"),
+        ([["a", "b"], [1, 1, 1, 1]], "rows of integers, one-dimensional, in 'labels'"),
+        ([[[1], [2]], [1, 1, 1, 1]], "rows of integers, one-dimensional, in 'labels'"),
     ],
 )
 def test_what_is_neither_is_refused(labels: list[Any], text: str) -> None:

@@ -36,7 +36,7 @@ def pad_tokens(columns: Mapping[str, Any], options: CollateOptions, skip: frozen
     """`input_ids`, `attention_mask`, `labels` where there are any, and the other columns, but for those in `skip`."""
     rows = token_rows(input_ids_of(columns), "input_ids")
     layout = options.lay_out(counts_of(rows))
-    ids = place(rows, layout, options.pad_token_id, np.int64)
+    ids = place(rows, layout, options.pad_token_id, np.int64, name="input_ids")
     mask, whole = _attention(columns.get("attention_mask"), layout)
     batch: Batch = {"input_ids": ids, "attention_mask": mask}
     for name, column in columns.items():
@@ -67,7 +67,7 @@ def _attention(column: Any, layout: Layout) -> tuple[NDArray[Any], bool]:
     rows = mask_rows(column, "attention_mask", layout.full, absent=1)
     if rows is None or _ones(rows):
         return valid_mask(layout), True
-    return place(rows, layout, 0, np.int64), False
+    return place(rows, layout, 0, np.int64, name="attention_mask"), False
 
 
 def _ones(rows: list[Any] | Ragged) -> bool:
@@ -86,15 +86,16 @@ def _labels(column: Any, layout: Layout, options: CollateOptions) -> tuple[Any, 
         return _single(stack(column, "labels"), column), False
     try:
         rows = token_rows(column, "labels")
-        check_aligned("labels", rows, layout.full)
-        return place(rows, layout, options.label_pad_token_id, np.int64), True
-    except RecordError:  # asked only now, as labels are integers of tokens in almost every batch
+    except RecordError:
         if options.token_labels:
             raise
-        flat = flat_rows(column, "labels")
-        if flat is None:
-            return _single(stack(column, "labels"), column), False
-        if not _has_floats(flat):
+        return _single(stack(column, "labels"), column), False
+    try:
+        check_aligned("labels", rows, layout.full)
+        return place(rows, layout, options.label_pad_token_id, np.int64, name="labels"), True
+    except RecordError:  # asked only now, as labels are integers of tokens in almost every batch
+        flat = None if options.token_labels else flat_rows(column, "labels")
+        if flat is None or not _has_floats(flat):
             raise
         if counts_of(flat) == layout.full:
             padded = place(flat, layout, options.label_pad_token_id, dtype_of(flat))

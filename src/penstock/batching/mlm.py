@@ -53,7 +53,7 @@ class MlmCollate:
         open_ = (mask != 0) & ~np.isin(ids, np.array(self.special_token_ids, np.int64))
         special = mask_rows(columns.get("special_tokens_mask"), "special_tokens_mask", layout.full, absent=0)
         if special is not None:
-            open_ &= place(special, layout, 1, np.int64) == 0
+            open_ &= place(special, layout, 1, np.int64, name="special_tokens_mask") == 0
         row, at = np.nonzero(open_)
         keys = record_keys(columns, self.seed, "mlm", self.epoch)
         draws = _rng.mix64(keys[row] + _rng.mix64(_position(layout, row, at)))

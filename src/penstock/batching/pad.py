@@ -59,14 +59,14 @@ def _large(value: list[Any]) -> NDArray[Any]:
     return np.array(value, np.uint64 if min(value) >= 0 and max(value) < 2**64 else object)
 
 
-def as_rows(rows: Iterable[Any]) -> list[NDArray[Any]]:
+def as_rows(rows: Iterable[Any], name: str = "") -> list[NDArray[Any]]:
     """Each value as `as_row` makes it; raises, naming the row, for one that NumPy makes no array of."""
     out = []
     for i, value in enumerate(rows):
         try:
             out.append(as_row(value))
         except UNREADABLE as error:
-            raise unreadable(i, value, error) from error
+            raise unreadable(i, value, error, name) from error
     return out
 
 
@@ -120,22 +120,28 @@ def counts_of(rows: Sequence[Any] | Ragged | NDArray[Any]) -> list[int]:
 
 
 def place(
-    rows: Sequence[Any] | Ragged | NDArray[Any], layout: Layout, value: Any, dtype: Any = None, empty: Empty = np.empty
+    rows: Sequence[Any] | Ragged | NDArray[Any],
+    layout: Layout,
+    value: Any,
+    dtype: Any = None,
+    empty: Empty = np.empty,
+    name: str = "",
 ) -> NDArray[Any]:
-    """Rows of just the lengths in `layout.full`, padded with `value` as it says.
+    """Rows of just the lengths in `layout.full`, padded with `value` as it says. Errors speak of the column `name`.
 
     >>> place([[1, 2, 3], [4]], lay_out([3, 1], side="left"), -1).tolist()
     [[1, 2, 3], [-1, -1, 4]]
     """
     if isinstance(rows, Ragged):
+        _refuse_ragged(rows, None if dtype is None else np.dtype(dtype), name)
         return _place_ragged(rows, layout, value, dtype, empty)
     types = set(map(type, rows))
     if types == {list} and dtype is not None and np.dtype(dtype) == _INT64:
         try:
             return _place_lists(rows, layout, value)
         except (struct.error, TypeError):  # not integers, or too large ones: the arrays they make tell which
-            return _place_arrays(as_rows(rows), layout, value, dtype)
-    return _place_arrays(rows if types == {np.ndarray} else as_rows(rows), layout, value, dtype)
+            return _place_arrays(as_rows(rows, name), layout, value, dtype, name)
+    return _place_arrays(rows if types == {np.ndarray} else as_rows(rows, name), layout, value, dtype, name)
 
 
 def dtype_of(rows: Sequence[Any] | Ragged | NDArray[Any]) -> np.dtype[Any]:
@@ -167,9 +173,11 @@ def _packer(n: int) -> Callable[..., bytes]:
     return struct.Struct(f"{n}q").pack
 
 
-def _place_arrays(rows: Sequence[Any] | NDArray[Any], layout: Layout, value: Any, dtype: Any) -> NDArray[Any]:
+def _place_arrays(
+    rows: Sequence[Any] | NDArray[Any], layout: Layout, value: Any, dtype: Any, name: str
+) -> NDArray[Any]:
     wanted = None if dtype is None else np.dtype(dtype)
-    _refuse(rows, wanted)
+    _refuse(rows, wanted, name)
     if wanted is None:
         wanted = dtype_of(rows)
     out = _filled(layout, value, wanted)
@@ -182,7 +190,7 @@ def _place_arrays(rows: Sequence[Any] | NDArray[Any], layout: Layout, value: Any
     return out
 
 
-def _refuse(rows: Sequence[Any] | NDArray[Any], wanted: np.dtype[Any] | None) -> None:
+def _refuse(rows: Sequence[Any] | NDArray[Any], wanted: np.dtype[Any] | None, name: str) -> None:
     """Raises for rows that are not flat, not numbers, or not integers where integers are wanted."""
     first = rows[0].dtype if len(rows) else _INT64
     usual = (wanted is None or first is wanted) and first.kind in "biuf"
@@ -190,13 +198,13 @@ def _refuse(rows: Sequence[Any] | NDArray[Any], wanted: np.dtype[Any] | None) ->
         return
     for i, row in enumerate(rows):
         if not _fits(row, wanted):
-            raise _not_numbers(i, row, wanted)
+            raise _not_numbers(i, row, wanted, name)
 
 
-def _refuse_ragged(rows: Ragged, wanted: np.dtype[Any] | None) -> None:
+def _refuse_ragged(rows: Ragged, wanted: np.dtype[Any] | None, name: str) -> None:
     """The same for rows that lie in one block: looked at one by one only where the block does not fit."""
     if not _fits(rows.values, wanted):
-        _refuse(list(rows), wanted)
+        _refuse(list(rows), wanted, name)
 
 
 def _fits(values: NDArray[Any], wanted: np.dtype[Any] | None) -> bool:
@@ -206,10 +214,11 @@ def _fits(values: NDArray[Any], wanted: np.dtype[Any] | None) -> bool:
     return values.dtype != np.uint64 or wanted != _INT64 or not (values > _MOST).any()
 
 
-def _not_numbers(i: int, row: NDArray[Any], wanted: np.dtype[Any] | None) -> RecordError:
+def _not_numbers(i: int, row: NDArray[Any], wanted: np.dtype[Any] | None, name: str) -> RecordError:
     large = row.dtype == np.uint64 and wanted == _INT64 and row.ndim == 1
     return RecordError(
-        f"rows of {'numbers' if wanted is None or wanted.kind == 'f' else 'integers'}, one-dimensional",
+        f"rows of {'numbers' if wanted is None or wanted.kind == 'f' else 'integers'}, one-dimensional"
+        + (f", in {name!r}" if name else ""),
         got=f"{row.dtype} of shape {row.shape}" + (f" with values over {_MOST}" if large else ""),
         where=f"row {i} of the batch",
         fix="give a flat list or array of values for each row",
@@ -218,7 +227,6 @@ def _not_numbers(i: int, row: NDArray[Any], wanted: np.dtype[Any] | None) -> Rec
 
 
 def _place_ragged(rows: Ragged, layout: Layout, value: Any, dtype: Any, empty: Empty) -> NDArray[Any]:
-    _refuse_ragged(rows, None if dtype is None else np.dtype(dtype))
     out = empty(layout.shape, np.dtype(dtype or rows.dtype))
     out.fill(value)
     out[valid_mask(layout, np.bool_)] = _kept_values(rows, layout)

@@ -201,7 +201,7 @@ def integer_rows(column: Any, name: str) -> list[NDArray[np.int64]]:
     """A column as one array of 64-bit integers per row, or `RecordError` for the first row that is none."""
     rows = token_rows(column, name)
     counts = counts_of(rows)
-    return [row[:n] for row, n in zip(place(rows, lay_out(counts), 0, np.int64), counts, strict=True)]
+    return [row[:n] for row, n in zip(place(rows, lay_out(counts), 0, np.int64, name=name), counts, strict=True)]
 
 
 def not_flat(column: Any, name: str, of: str = "integers") -> RecordError:

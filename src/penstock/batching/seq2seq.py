@@ -44,14 +44,16 @@ class Seq2SeqCollate:
         for name, column in given.items():
             check_aligned(name, column, layout.full, target)
         if "labels" in given:
-            batch["labels"] = place(given["labels"], layout, self.target.label_pad_token_id, np.int64)
+            batch["labels"] = place(given["labels"], layout, self.target.label_pad_token_id, np.int64, name="labels")
         if "decoder_input_ids" in given:
-            inputs = place(given["decoder_input_ids"], layout, self.target.pad_token_id, np.int64)
+            inputs = place(
+                given["decoder_input_ids"], layout, self.target.pad_token_id, np.int64, name="decoder_input_ids"
+            )
         else:
             inputs = self._shift_right(batch["labels"], layout)
         batch["decoder_input_ids"] = inputs
         if "decoder_attention_mask" in given:
-            mask = place(given["decoder_attention_mask"], layout, 0, np.int64)
+            mask = place(given["decoder_attention_mask"], layout, 0, np.int64, name="decoder_attention_mask")
         else:
             mask = valid_mask(layout)
         batch["decoder_attention_mask"] = mask
