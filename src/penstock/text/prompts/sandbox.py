@@ -127,7 +127,7 @@ def _undefined_class() -> Any:
                 raise UsageError(
                     f"a value for `{name}`, which the chat template writes",
                     got="a tokenizer that does not name one",
-                    fix=f"pass variables={{'{name}': ...}} with the token's text ('' for none), or a tokenizer that has it",
+                    fix=f"pass variables={{'{name}': ...}} with its text ('' for none), or a tokenizer that has it",
                 )
 
         __add__ = __radd__ = _fail_with_undefined_error
