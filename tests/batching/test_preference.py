@@ -150,6 +150,9 @@ def test_a_column_may_not_take_the_place_of_the_batch(name: str) -> None:
         ),
         ({"chosen": [1.5], "rejected": [1]}, "rows of integers"),
         ({"chosen": [[1, 2]], "rejected": [1]}, "one-dimensional"),
+        ({"chosen": [[1], [2, 3]], "rejected": [1]}, "values of 'chosen' that make a NumPy array"),
+        ({"chosen": np.array(3), "rejected": [1]}, "'chosen' to be a flat sequence of integers"),
+        ({"chosen": [2**63], "rejected": [1]}, "rows of integers, one-dimensional, in 'chosen'"),
         ({"chosen": 3, "rejected": [1]}, "'chosen' to be a flat sequence of integers"),
         ({"chosen_ids": "text", "rejected": [1]}, "'chosen_ids' to be a flat sequence of integers"),
         ({"chosen": [1], "rejected": [1], "prompt_labels": [1]}, "token ids of 'prompt' beside 'prompt_labels'"),
@@ -174,5 +177,6 @@ def test_refusals() -> None:
         collate()([{"chosen": {"input_ids": [1], "labels": [1, 2]}, "rejected": [1]}])
     with pytest.raises(UsageError, match="`layout` to be"):
         collate(layout="both")
-    with pytest.raises(UsageError, match="a list of rows"):
-        collate()([])
+    for nothing in ([], {}, None, 3):
+        with pytest.raises(UsageError, match="a list of rows"):
+            collate()(nothing)

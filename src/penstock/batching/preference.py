@@ -40,7 +40,7 @@ class PreferenceCollate:
     shift: bool
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
-        if isinstance(rows, Mapping) or not len(rows):
+        if isinstance(rows, Mapping) or not hasattr(rows, "__len__") or not len(rows):
             raise UsageError("a list of rows, at least one", got=type(rows).__name__, fix="pass rows, not columns")
         check_rows(rows)
         prompts = [_part(row, "prompt", i) for i, row in enumerate(rows)]
@@ -158,7 +158,8 @@ def _one(spellings: Mapping[str, Any], number: int) -> NDArray[Any] | None:
 
 def _integers(value: Any, name: str, number: int) -> NDArray[Any]:
     """A value as a row of integers, or the error that names its row and spelling."""
-    quick = as_row(value) if type(value) in (list, np.ndarray) and len(value) else None
+    plain = type(value) is np.ndarray or (type(value) is list and set(map(type, value)) == {int})
+    quick = as_row(value) if plain else None
     if quick is not None and quick.ndim == 1 and quick.dtype == np.int64:
         return quick
     try:
