@@ -20,15 +20,21 @@ from penstock._errors import RecordError, UsageError
 from penstock.batching.collate import pad_tokens, shift_left
 from penstock.batching.layout import Side
 from penstock.batching.options import Batch, CollateOptions, Tensors
-from penstock.batching.pad import as_row
+from penstock.batching.pad import UNREADABLE, as_row, unreadable
 from penstock.batching.rows import check_rows, columns_of, integer_rows, stack
 from penstock.batching.schema import OutputSchema
 
 _ANSWERS = ("chosen", "rejected")
 _FIELDS = ("input_ids", "attention_mask", "labels")
-_PAIR_FIELDS = frozenset(
-    name for part in (*_ANSWERS, "prompt") for name in (part, f"{part}_ids", *(f"{part}_{field}" for field in _FIELDS))
-)
+_PARTS = {
+    part: {
+        field: (f"{part}_{field}", f"{part}_ids") if field == "input_ids" else (f"{part}_{field}",) for field in _FIELDS
+    }
+    for part in (*_ANSWERS, "prompt")
+}
+_PAIR_FIELDS = frozenset(_PARTS) | {name for part in _PARTS.values() for names in part.values() for name in names}
+
+Said = list[tuple[str, Any]]  # the spellings a row has of one field, with their values
 
 
 @dataclass(frozen=True)
@@ -99,15 +105,17 @@ def _part(row: Mapping[str, Any], name: str, number: int) -> dict[str, NDArray[A
     """One of prompt, chosen, rejected as arrays, whichever way the row says it; None where it has no ids for it."""
     whole = row.get(name)
     inside = whole if isinstance(whole, Mapping) else {}
-    said: dict[str, dict[str, Any]] = {
-        field: {f"{name}_{field}": row.get(f"{name}_{field}"), f"{name}[{field!r}]": inside.get(field)}
-        for field in _FIELDS
-    }
-    said["input_ids"] |= {f"{name}_ids": row.get(f"{name}_ids"), name: None if _is_text(whole) else whole}
+    said: dict[str, Said] = {}
+    for field, names in _PARTS[name].items():
+        said[field] = [(flat, row[flat]) for flat in names if row.get(flat) is not None]
+        if inside.get(field) is not None:
+            said[field].append((f"{name}[{field!r}]", inside[field]))
+    if whole is not None and not _is_text(whole):
+        said["input_ids"].append((name, whole))
     found = {field: _one(spellings, number) for field, spellings in said.items()}
     ids = found["input_ids"]
     if ids is None:
-        lost = [spelling for field in _FIELDS for spelling, value in said[field].items() if value is not None]
+        lost = [spelling for spellings in said.values() for spelling, _ in spellings]
         if lost:
             raise RecordError(
                 f"token ids of {name!r} beside {lost[0]!r}",
@@ -134,13 +142,12 @@ def _is_text(value: Any) -> bool:
     """Whether a value is what ids are made of, or where they lie: text, messages of a chat, a mapping."""
     if isinstance(value, str | bytes | Mapping):
         return True
-    kinds = set(map(type, value)) if isinstance(value, list | tuple) else ()
-    return any(issubclass(kind, str | bytes | Mapping) for kind in kinds)
+    return isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], str | bytes | Mapping)
 
 
-def _one(spellings: Mapping[str, Any], number: int) -> NDArray[Any] | None:
+def _one(spellings: Said, number: int) -> NDArray[Any] | None:
     """The values that one or more spellings of a field agree on; None where none has any."""
-    found = [(name, _integers(value, name, number)) for name, value in spellings.items() if value is not None]
+    found = [(name, _integers(value, name, number)) for name, value in spellings]
     if len(found) < 2:
         return found[0][1] if found else None
     full = [(name, values) for name, values in found if len(values)] or found[:1]  # an empty text is no other text
@@ -158,10 +165,12 @@ def _one(spellings: Mapping[str, Any], number: int) -> NDArray[Any] | None:
 
 def _integers(value: Any, name: str, number: int) -> NDArray[Any]:
     """A value as a row of integers, or the error that names its row and spelling."""
-    plain = type(value) is np.ndarray or (type(value) is list and set(map(type, value)) == {int})
-    quick = as_row(value) if plain else None
-    if quick is not None and quick.ndim == 1 and quick.dtype == np.int64:
-        return quick
+    try:
+        row = as_row(value)
+    except UNREADABLE as error:
+        raise unreadable(number, value, error, name) from error
+    if row.ndim == 1 and row.dtype == np.int64:
+        return row
     try:
         return integer_rows([value], name)[0]
     except RecordError as error:
