@@ -32,7 +32,8 @@ def train(steps: int, save: Path | None = None, load: Path | None = None) -> lis
         .with_distributed(accelerator.process_index, accelerator.num_processes)
         .build()
     )
-    accelerator.register_for_checkpointing(loader)  # not prepared: it already gives each process its share
+    # Not prepared: with_distributed gives each process its share. A prepared loader goes without with_distributed.
+    accelerator.register_for_checkpointing(loader)
     if load is not None:
         accelerator.load_state(str(load))
 

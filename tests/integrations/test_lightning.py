@@ -7,6 +7,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from penstock import create_dataloader, create_dataset
 from penstock.outputs.builder import DataLoaderBuilder
 from penstock.text.preprocessed import PreprocessedDataset
 from penstock.text.streaming import StreamingPreprocessedDataset
@@ -145,6 +146,20 @@ def test_predict(kind, workers, hook, tmp_path):
 def test_predict_keeps_the_last_rows(tmp_path):
     shown = quiet(tmp_path).predict(Rows(), rows_loader("map", drop_last=True))
     assert [x for batch in shown for x in batch] == list(range(22))
+
+
+@pytest.mark.filterwarnings("ignore:You are using a custom batch sampler:UserWarning")
+def test_predict_over_windows(tmp_path):
+    dataset = create_dataset("gpt_v1", txt="the river runs " * 9, tokenizer="bytes", max_length=8, stride=8)
+    loader = create_dataloader(dataset, batch_size=3, shuffle=False, drop_last=False)
+
+    class Pairs(Rows):
+        def predict_step(self, batch, _):
+            return batch[0].tolist()
+
+    next(iter(loader))
+    shown = quiet(tmp_path).predict(Pairs(), loader)
+    assert [row for batch in shown for row in batch] == [dataset[i][0].tolist() for i in range(len(dataset))]
 
 
 @pytest.mark.filterwarnings("ignore:You requested to overfit:UserWarning")

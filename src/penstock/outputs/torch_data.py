@@ -16,6 +16,7 @@ import numpy as np
 from penstock._errors import UsageError
 from penstock._optional import need
 from penstock.engine.loader import Loader
+from penstock.outputs.dealt import refuse_second_deal
 from penstock.pipeline import Pipeline
 
 torch = need("torch", extra="torch", purpose="for DataLoaders")
@@ -105,8 +106,10 @@ class CoreSampler(data.Sampler):  # type: ignore[misc, name-defined]
         self.loader = loader
 
     def __iter__(self) -> Iterator[list[int]]:
-        for records in self.loader.records():
-            yield records.tolist()
+        definition = self.loader.definition
+        fix = "leave out rank= and world=: Accelerate deals out the batches"
+        refuse_second_deal(definition.rank, definition.world, fix)
+        return (records.tolist() for records in self.loader.records())
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -120,19 +123,24 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc, name-defined]
     """A DataLoader whose batches a penstock `Loader` makes. `state_dict` and `load_state_dict` resume exactly.
 
     As with every DataLoader, each new `iter` begins an epoch (the next one, in another order); only the first one after
-    `load_state_dict` goes on in the middle.
+    `load_state_dict` goes on in the middle. It has the arguments of torch's DataLoader, because trainers make another
+    of the same class from its attributes; one with another sampler around the core's gets its batches from torch.
     """
 
-    def __init__(self, dataset: Any, loader: Loader, pair: Callable[[dict[str, Any]], Any], **options: Any) -> None:
-        super().__init__(dataset, batch_sampler=CoreSampler(loader), collate_fn=whole_batch, **options)
-        self.loader, self._pair = loader, pair
+    def __init__(
+        self, dataset: Any, batch_sampler: Any, collate_fn: Callable[[Any], Any] = whole_batch, **options: Any
+    ) -> None:
+        super().__init__(dataset, batch_sampler=batch_sampler, collate_fn=collate_fn, **options)
+        self.loader: Loader = batch_sampler.loader
         self._restored = False
 
     def __iter__(self) -> Iterator[Any]:
         if not self._restored:
             self.loader.next_epoch()
         self._restored = False
-        return map(self._pair, iter(self.loader))
+        if not isinstance(self.batch_sampler, CoreSampler):
+            return iter(super().__iter__())
+        return map(self.dataset.pair, iter(self.loader))
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -172,4 +180,4 @@ def core_dataloader(
     pipeline = dataset.pipeline.shuffle(seed) if shuffle else dataset.pipeline
     pipeline = pipeline.shard(rank, world).batch(per_rank=batch_size, remainder="drop" if drop_last else "short")
     loader = pipeline.to_torch(pin_memory=pin_memory, threads=num_workers or None)
-    return CoreDataLoader(dataset, loader, dataset.pair)
+    return CoreDataLoader(dataset, batch_sampler=CoreSampler(loader))
