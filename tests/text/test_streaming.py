@@ -72,6 +72,12 @@ def test_the_local_shuffle_is_a_function_of_position(n, size, start, key):
     assert list(shuffled(begin, start, size, key)) == whole[start:]
 
 
+def test_what_is_left_at_the_end_comes_in_an_order_of_the_key():
+    ends = [[e for _, e in shuffled(lambda at: iter(range(at, 40)), 0, 100, key)] for key in range(4)]
+    assert len({tuple(end) for end in ends}) == 4  # shorter than the buffer: the end is all there is
+    assert all(end != list(range(40)) for end in ends)
+
+
 def test_what_the_buffer_holds_is_found_by_looking_back():
     size, key = 50, 4
     held = list(range(size))
@@ -220,7 +226,6 @@ def test_by_count_over_changing_workers_and_ranks(n, size, layout):
             own = [_worker_rows(dataset, w, workers) for w in range(workers)]
             for batch in range(batches):
                 given += own[batch % workers][3 * (batch // workers) : 3 * (batch // workers) + 3]
-            dataset._resumed = True  # this process has not iterated: the pass under way is the workers'
             states.append(dataset.state_after(batches, batch_size=3, num_workers=workers))
         assert all(s == states[0] for s in states)
         state = json.loads(json.dumps(states[0]))

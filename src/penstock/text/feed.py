@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol
 
 from penstock._errors import PenstockError, UsageError, UserCodeError
+from penstock._optional import need
 from penstock._ship import shipped
-from penstock.text.records import Records, records_of
+from penstock.text.records import Records, read_each, records_of
+
+_worker: Any = need("torch.utils.data._utils.worker", extra="torch")
 
 _HF_ROWS = 32  # rows that an HF stream hands over at a time
 
@@ -31,6 +35,10 @@ class Feed(Protocol):
 
     def set_epoch(self, epoch: int) -> None: ...
 
+    def fingerprint(self) -> str:
+        """Identity of the records; nothing where it cannot be known without reading the stream through."""
+        ...
+
 
 class Numbered:
     """Records that are read by number."""
@@ -47,18 +55,16 @@ class Numbered:
         return iter(range(at, len(self._records)))
 
     def records(self, elements: Sequence[int]) -> list[Any]:
-        try:
-            return self._records.read(elements)
-        except PenstockError as error:
-            if len(elements) == 1:
-                return [error]
-            return [record for element in elements for record in self.records([element])]
+        return read_each(self._records, elements)
 
     def name(self, position: int, element: int) -> str:
         return self._records.name(element)
 
     def set_epoch(self, epoch: int) -> None:
         """The order of records by number does not change."""
+
+    def fingerprint(self) -> str:
+        return self._records.fingerprint()
 
 
 class Repeatable:
@@ -77,7 +83,7 @@ class Repeatable:
     def _counted(self) -> Iterator[Any]:
         count = 0
         try:
-            for element in self._open():
+            for element in unaware(self._open):
                 yield element
                 count += 1
         except PenstockError:
@@ -92,8 +98,7 @@ class Repeatable:
 
     def _open(self) -> Iterable[Any]:
         if is_hf_stream(self.source):
-            # Its own iteration gives each DataLoader worker other shards, and some of them none. All workers see all
-            # records here, and take turns.
+            # Whole batches of rows, which costs less than one by one.
             return _hf_rows(self.source)
         return self.source() if callable(self.source) else self.source
 
@@ -107,6 +112,34 @@ class Repeatable:
         """Told to streams that reshuffle themselves."""
         if hasattr(self.source, "set_epoch"):
             self.source.set_epoch(epoch)
+
+    def fingerprint(self) -> str:
+        return ""
+
+
+def unaware(begin: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    """A stream that sees no DataLoader worker around it.
+
+    Many give each worker its part when they see one. All workers must see all records here, and take turns.
+    """
+    with _no_worker():
+        stream = iter(begin())
+    while True:
+        with _no_worker():
+            try:
+                element = next(stream)
+            except StopIteration:
+                return
+        yield element
+
+
+@contextmanager
+def _no_worker() -> Iterator[None]:
+    info, _worker._worker_info = _worker._worker_info, None
+    try:
+        yield
+    finally:
+        _worker._worker_info = info
 
 
 def _hf_rows(stream: Any) -> Iterator[dict[str, Any]]:

@@ -1,9 +1,11 @@
 """`PreprocessedDataset`: records through a prompt engine as a map-style torch dataset, each row made once and kept.
 
 Rows are made when first asked for and kept in memory up to `cache_bytes`. What is in the cache stays: an epoch that
-walks all rows would push every one of them out of a cache that makes room, and hit none. Access costs a dictionary
-look-up and a copy of the row, so that nobody can spoil what is kept. Safe from many threads; a pickled copy (a
-DataLoader worker's) takes the records and the engine along but no cache.
+walks all rows would push every one of them out of a cache that makes room, and hit none. A row that holds what cannot
+be measured (an image object, an array of objects: see `row_memory`) is not kept. Access costs a dictionary look-up and
+a copy of the row, so that nobody can spoil what is kept. Safe from many threads; a pickled copy (a DataLoader worker's)
+takes the records and the engine along but no cache. Which records were skipped is kept in shared memory, a byte each,
+so that a process knows what its workers have skipped.
 """
 
 from __future__ import annotations
@@ -17,15 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _hash, _rng
-from penstock._errors import DataError, PenstockError, UsageError
+from penstock._errors import DataError, UsageError
 from penstock._ledger import Ledger
 from penstock.order.shuffle import permute
 from penstock.outputs.torch_data import data, torch
-from penstock.text.records import Prompted, Records, RowCollate, records_of
+from penstock.text.prompted import Prompted, RowCollate, Skip
+from penstock.text.records import Records, read_each, records_of
+from penstock.text.row_memory import own, size_of
 
 CACHE_BYTES = 1 << 30
 MOST_TRIES = 10_000
-_ROW_BYTES, _VALUE_BYTES = 300, 120  # what Python takes for a dict of few keys and for one array
+_MOST_MARKS = 1 << 24  # records whose skipping is told apart, at a byte each
+_MOST_REASONS = 1000
 _SPARE = _rng.key("preprocessed", "spare")
 
 Row = dict[str, Any]
@@ -39,7 +44,8 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
 
     A record that the engine skips (it gives None), or that fails under `skip_errors=True`, keeps its position: another
     record of this dataset stands there, chosen by the position alone, so no other row moves. `skipped` counts such
-    records and `ledger` names them. Without `skip_errors` a failing record is an error that names it.
+    records and `ledger` names them, those that DataLoader workers met as well. Without `skip_errors` a failing record
+    is an error that names it.
 
     >>> dataset = PreprocessedDataset([{"n": 1}, {"n": 2}, {"n": 3}], lambda r: {"double": 2 * r["n"]})
     >>> dataset[-1], dataset.select([2, 0])[0], [row["double"] for row in dataset[1:]]
@@ -61,7 +67,7 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
         if not len(records):
             raise UsageError("at least one record", got="an empty dataset", fix="check how it was loaded or filtered")
         limit = cache_bytes if cache_enabled else 0
-        self._made = _Made(records, Prompted(prompt_engine), limit, skip_errors)
+        self._made = _Made(records, Prompted(prompt_engine, skip_errors), limit)
         self._numbers: NDArray[np.int64] | range = range(len(records))
 
     def __len__(self) -> int:
@@ -115,11 +121,12 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
                 (row,) = self._made.rows([int(self._numbers[at])])
                 if row is not None:
                     return row
+        why = ", ".join(f"{reason}: {count}" for reason, count in self._made.ledger.by_reason.most_common(3))
         raise DataError(
             "a record that the prompt engine keeps",
             got=f"none among {tries} tried for one row; {self.skipped} skipped in all",
             where=f"row {position}: {self.locate(position)}",
-            fix="look at .ledger for the reasons; check template, max_length and data",
+            fix=f"check template, max_length and data; look at .ledger for the reasons: not {why}",
         )
 
     def locate(self, index: int) -> str:
@@ -128,12 +135,13 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
 
     @property
     def skipped(self) -> int:
-        """Different records that were skipped so far, by this dataset and all that share its cache."""
-        return self._made.ledger.total
+        """Different records that were skipped so far, by this dataset, its selections and its DataLoader workers."""
+        return self._made.skipped
 
     @property
     def ledger(self) -> Ledger:
-        """What was skipped, and why."""
+        """What was skipped, and why. Records that only a worker met are made once more to learn it, at most 1000."""
+        self._made.explain()
         return self._made.ledger
 
     @property
@@ -165,9 +173,10 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
 class _Made:
     """Rows by record number, made on demand and kept; None for a record that is skipped."""
 
-    def __init__(self, records: Records, engine: Prompted, limit: int, skip_errors: bool) -> None:
-        self.records, self.engine, self.limit, self.skip_errors = records, engine, limit, skip_errors
+    def __init__(self, records: Records, engine: Prompted, limit: int) -> None:
+        self.records, self.engine, self.limit = records, engine, limit
         self.ledger = Ledger()
+        self._marks = torch.zeros(min(len(records), _MOST_MARKS), dtype=torch.uint8).share_memory_()
         self._start()
 
     def _start(self) -> None:
@@ -179,59 +188,54 @@ class _Made:
     def rows(self, numbers: Sequence[int]) -> list[Row | None]:
         cache, refused = self._cache, self._refused
         missing = [n for n in dict.fromkeys(numbers) if n not in cache and n not in refused]
-        fresh = {n: self._make(n, record) for n, record in zip(missing, self._read(missing), strict=True)}
+        records = read_each(self.records, missing) if missing else []
+        fresh = {n: self._make(n, record) for n, record in zip(missing, records, strict=True)}
         out: list[Row | None] = []
         for n in numbers:
             row = fresh.get(n)
             if row is None:
                 row = cache.get(n)
-            out.append(None if row is None else _own(row))
-        return out
-
-    def _read(self, missing: list[int]) -> list[Any]:
-        try:
-            return self.records.read(missing) if missing else []
-        except PenstockError:
-            return self._one_by_one(missing)
-
-    def _one_by_one(self, missing: list[int]) -> list[Any]:
-        """After a read that failed as a whole: which of its records is the bad one."""
-        out: list[Any] = []
-        for n in missing:
-            try:
-                out += self.records.read([n])
-            except PenstockError as error:
-                out.append(error)
+            out.append(None if row is None else own(row))
         return out
 
     def _make(self, number: int, record: Any) -> Row | None:
-        try:
-            row = self.engine(record, lambda: self.records.name(number))
-        except PenstockError as error:
-            if not self.skip_errors:
-                raise
-            self._refuse(number, error.expected, error.got)
+        made = self.engine(record, lambda: self.records.name(number))
+        if isinstance(made, Skip):
+            self._refuse(number, made)
             return None
-        if row is None:
-            self._refuse(number, "a record that the prompt engine keeps", "None")
-            return None
+        row: Row = own(made)  # the engine may use its memory again for the next record
         self._keep(number, row)
         return row
 
-    def _refuse(self, number: int, reason: str, detail: str) -> None:
+    def _refuse(self, number: int, why: Skip) -> None:
         with self._lock:
             if number in self._refused:
                 return
             self._refused.add(number)
-        self.ledger.add(self.records.name(number), number, reason, detail)
+        self._marks[number % len(self._marks)] = 1
+        self.ledger.add(self.records.name(number), number, why.reason, why.detail)
+
+    @property
+    def skipped(self) -> int:
+        """Over all processes, as far as marks go; more records than these are counted here alone."""
+        return max(int(self._marks.sum()), self.ledger.total)
+
+    def explain(self) -> None:
+        """Enters what workers have skipped into the ledger of this process."""
+        for number in np.flatnonzero(self._marks.numpy()).tolist():
+            if self.ledger.total >= _MOST_REASONS:
+                return
+            self.rows([number])
 
     def _keep(self, number: int, row: Row) -> None:
         if not self.limit:
             return
-        size = _size(row)
+        size = size_of(row)
+        if size is None:
+            return
         with self._lock:
             if number not in self._cache and self.held + size <= self.limit:
-                self._cache[number] = _own(row)
+                self._cache[number] = row
                 self.held += size
 
     def __getstate__(self) -> dict[str, Any]:
@@ -241,25 +245,3 @@ class _Made:
         self.__dict__.update(state)
         self.ledger = Ledger()
         self._start()
-
-
-def _own(row: Row) -> Row:
-    """A copy that the caller may change."""
-    return {k: v.copy() if type(v) is np.ndarray else copy.deepcopy(v) for k, v in row.items()}
-
-
-def _size(row: Row) -> int:
-    return _ROW_BYTES + sum(_VALUE_BYTES + _payload(value) for value in row.values())
-
-
-def _payload(value: Any) -> int:
-    if isinstance(value, np.ndarray | torch.Tensor):
-        return int(value.nbytes)
-    if isinstance(value, str | bytes):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(64 + _payload(v) for v in value.values())
-    if isinstance(value, list | tuple):
-        numbers = bool(value) and isinstance(value[0], int | float)  # a list of numbers is not walked
-        return 40 * len(value) if numbers else sum(64 + _payload(v) for v in value)
-    return 32

@@ -1,34 +1,35 @@
-"""Records of anything, by number or in a row, and what a prompt engine makes of them.
+"""Records of anything, by number.
 
-`records_of` takes a datasets.Dataset, a list or other sequence of dicts, a JSON-lines path (or a .json file that is one
-array), a pipeline, or a source. Records come whole, as plain dicts; JSON lines need not all have the same fields.
+`records_of` takes a datasets.Dataset, a list or other sequence of dicts, a JSON-lines path or a list of them (or a
+.json file that is one array), a pipeline, or a source. Records come whole, as plain dicts; JSON lines need not all have
+the same fields.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import orjson
 
 from penstock import _files, _hash
-from penstock._code import code_id
 from penstock._errors import DataError, LimitError, PenstockError, RecordError, UsageError, UserCodeError
 from penstock._limits import LIMITS
-from penstock._ship import shipped
 from penstock.columns import row as row_of
 from penstock.sources import json_fields
 from penstock.sources.hf import HFDataset
 from penstock.sources.jsonl import SUFFIXES
 from penstock.sources.lines import LineFiles, place
-from penstock.text.prompts.engine import PromptEngine
 
 Record = Mapping[str, Any]
-_ENGINE_FACTS = ("mask", "max_length", "truncation", "system", "boundary", "specials", "turn")
+_TABLES = {
+    ("pandas", "DataFrame"): 'datasets.Dataset.from_pandas(frame), or frame.to_dict("records")',
+    ("polars", "DataFrame"): "datasets.Dataset.from_polars(frame), or frame.to_dicts()",
+    ("pyarrow", "Table"): "datasets.Dataset(table), or table.to_pylist()",
+}
 
 
 class Records(Protocol):
@@ -138,7 +139,10 @@ class SourceRecords:
         return [row_of(columns, i) for i in range(len(numbers))]
 
     def name(self, number: int) -> str:
-        facts = self.source.locate(int(number))
+        try:
+            facts = self.source.locate(int(number))
+        except PenstockError as error:  # a pipeline may have to make the record to say where it is from
+            facts = {"record": number, "at": error.where}
         return ", ".join(f"{k} {v}" for k, v in facts.items())
 
     def fingerprint(self) -> str:
@@ -162,6 +166,9 @@ def records_of(data: Any) -> Records:
         )
     if isinstance(data, str | os.PathLike):
         return _file_records(os.fspath(data))
+    if _are_paths(data):
+        return JsonRecords([os.fspath(path) for path in data])
+    _refuse_tables(data)
     if hasattr(data, "definition") and hasattr(data, "rows"):
         return SourceRecords(data.rows())
     if all(hasattr(data, verb) for verb in ("read", "fingerprint", "locate", "__len__")):
@@ -172,6 +179,45 @@ def records_of(data: Any) -> Records:
         "records that can be read by number: a datasets.Dataset, a list of dicts, a JSON-lines path or a pipeline",
         got=f"a {type(data).__name__} without len() and [i]",
         fix="use StreamingPreprocessedDataset, or create_preprocessed_dataset(..., streaming=True), for a stream",
+    )
+
+
+def read_each(records: Records, numbers: Sequence[int]) -> list[Any]:
+    """Records by number, each in its place or the error that it raised, whatever kind of reading failed."""
+    try:
+        return records.read(numbers)
+    except PenstockError as error:
+        if len(numbers) == 1:
+            return [error]
+    except Exception as error:
+        if len(numbers) == 1:
+            return [_unreadable(error)]
+    return [record for number in numbers for record in read_each(records, [number])]
+
+
+def _unreadable(error: Exception) -> UserCodeError:
+    wrapped = UserCodeError(
+        "the record to be read",
+        got=f"{type(error).__name__}: {str(error)[:300]}",
+        fix="mend the data; skip_errors=True leaves such records out and counts them",
+    )
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _refuse_tables(data: Any) -> None:
+    """Tables in memory have a length and `[i]`, but give columns, or fail."""
+    library, kind = type(data).__module__.partition(".")[0], type(data).__name__
+    if (library, kind) in _TABLES:
+        raise UsageError("records, one dict each", got=f"a {library} {kind}", fix=_TABLES[library, kind])
+
+
+def _are_paths(data: Any) -> bool:
+    """Whether a list holds the names of JSON-lines files, not records."""
+    return (
+        isinstance(data, list | tuple)
+        and len(data) > 0
+        and all(isinstance(item, os.PathLike) or (isinstance(item, str) and item.endswith(SUFFIXES)) for item in data)
     )
 
 
@@ -198,84 +244,3 @@ def _file_records(path: str) -> Records:
         return Listed(orjson.loads(b"".join(chunks)))
     except orjson.JSONDecodeError as error:
         raise DataError("a JSON array of records", got=str(error), where=path, fix="repair the file") from error
-
-
-class Prompted:
-    """Records through a prompt engine: a row, None where the engine skips, or an error that names the record."""
-
-    def __init__(self, engine: Callable[..., Any]) -> None:
-        if not callable(engine):
-            raise UsageError(
-                "prompt_engine= a PromptEngine or a function from a record to a dict",
-                got=repr(engine)[:80],
-                fix="PromptEngine(tokenizer, template), or lambda record: {...}",
-            )
-        self.engine = engine
-
-    def __getstate__(self) -> dict[str, Any]:
-        return shipped(self.__dict__)
-
-    @cached_property
-    def identity(self) -> str:
-        """What the engine is, as far as a state should notice."""
-        if isinstance(self.engine, PromptEngine):
-            facts = {name: getattr(self.engine, name) for name in _ENGINE_FACTS}
-            return f"PromptEngine {facts} {code_id(self.engine.template)}"
-        known = hasattr(self.engine, "__code__") or hasattr(self.engine, "func")
-        return code_id(self.engine) if known else f"{type(self.engine).__module__}.{type(self.engine).__qualname__}"
-
-    def __call__(self, record: Any, name: Callable[[], str]) -> dict[str, Any] | None:
-        if isinstance(record, PenstockError):
-            if not record.where:
-                record.where = name()
-            raise record
-        try:
-            made = self.engine(record, where=name()) if isinstance(self.engine, PromptEngine) else self.engine(record)
-        except PenstockError as error:
-            if not error.where:
-                error.where = name()
-            raise
-        except Exception as error:
-            raise UserCodeError(
-                f"{_called(self.engine)} to make a row of the record",
-                got=f"{type(error).__name__}: {str(error)[:300]}",
-                where=name(),
-                fix="mend the function or the record; skip_errors=True leaves such records out and counts them",
-            ) from error
-        if made is None:
-            return None
-        if not isinstance(made, Mapping):
-            raise UserCodeError(
-                f"a dict, or None to skip the record, from {_called(self.engine)}",
-                got=f"{type(made).__name__}: {str(made)[:80]}",
-                where=name(),
-                fix="return {'input_ids': ..., 'labels': ...}",
-            )
-        return dict(made)
-
-    def pad_token_id(self) -> int:
-        """What to pad token ids with: the tokenizer's own, else 0. The attention mask and labels hide it either way."""
-        tokenizer = getattr(getattr(self.engine, "encoder", None), "tokenizer", None)
-        found = getattr(tokenizer, "pad_id", None)
-        if found is None:
-            found = getattr(tokenizer, "eos_id", None)
-        return 0 if found is None else int(found)
-
-
-def _called(engine: Any) -> str:
-    return str(getattr(engine, "__qualname__", type(engine).__name__)).rpartition("<locals>.")[2]
-
-
-class RowCollate:
-    """What rows are collated with where nobody says: token rows are padded, others are left to torch."""
-
-    def __init__(self, pad_token_id: int) -> None:
-        self.pad_token_id = pad_token_id
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Any:
-        from penstock.batching.collate import create_collate_fn
-        from penstock.outputs.torch_data import data
-
-        if rows and "input_ids" in rows[0]:
-            return create_collate_fn(self.pad_token_id)(rows)
-        return data.default_collate([dict(row) for row in rows])

@@ -15,23 +15,43 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator, Sequence, Sized
+from dataclasses import dataclass
 from typing import Any
 
-from penstock import _rng
-from penstock._errors import PenstockError, StateError, UsageError
+from penstock import _hash, _rng
+from penstock._errors import StateError, UsageError
 from penstock._ledger import Ledger
 from penstock.order.local import shuffled
 from penstock.order.shard import check_rank, find_rank
 from penstock.outputs.dealt import dealt_among, refuse_second_deal
 from penstock.outputs.torch_data import data, torch
 from penstock.text.feed import feed_of
-from penstock.text.records import Prompted, RowCollate
+from penstock.text.given import Layer, from_json, left, settled, to_json
+from penstock.text.passes import Passes, reader
+from penstock.text.prompted import Prompted, RowCollate, Skip
 
 FORMAT = 1
 _COUNTERS = 64  # processes that count skipped records without getting in each other's way
+_FIX = "pass the dict that state_dict() gave, unchanged"
 
 Row = dict[str, Any]
-Layer = tuple[int, list[int]]
+
+
+@dataclass
+class _Pass:
+    """A walk of this process over its positions: reader `worker` of `workers` on a rank, with `turns` of it done."""
+
+    epoch: int
+    rank: int
+    world: int
+    worker: int
+    workers: int  # 0 outside of DataLoader workers
+    base: list[Layer]  # what was given before it began
+    turns: int = 0
+
+    @property
+    def readers(self) -> int:
+        return max(1, self.workers) * self.world
 
 
 class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
@@ -71,50 +91,51 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         if rank is not None and world_size is not None:
             check_rank(rank, world_size, "StreamingPreprocessedDataset")
         self.feed = feed_of(hf_iterable)
-        self.engine = Prompted(prompt_engine)
+        self.engine = Prompted(prompt_engine, skip_errors)
         self.buffer_size, self.skip_errors, self.seed = buffer_size, skip_errors, int(seed)
         self.rank, self.world_size = rank, world_size
-        self.epoch = 0
+        self._passes = Passes()
         self._told: tuple[int, int, int] | None = None  # the process that sent this here, and the place it found
         self.ledger = Ledger()
         self._counts = torch.zeros(_COUNTERS, dtype=torch.int64).share_memory_()
-        self._base: list[Layer] = []  # what was given before this pass began
-        self._passed: Layer | None = None  # what this pass has given
-        self._resumed = False
+        self._base: list[Layer] = []  # what was given before the first pass after a restore
+        self._mark: dict[str, Any] = {}  # the rank that this is of, if it is of one
+        self._restores = 0  # how many restores this copy knows of
+        self._kept: tuple[list[Layer], int] | None = None  # a worker's own restored place
+        self._pass: _Pass | None = None  # of this process
 
     # Iteration.
 
     def __iter__(self) -> Iterator[Row]:
         """The rows of this reader's positions. Only the first pass after `load_state_dict` begins in the middle."""
-        return self._mine(*self.place())  # found at once: every rank is told of a mistake before it waits for others
+        rank, world = self.place()  # found at once: every rank is told of a mistake before it waits for others
+        if self._restores != self._passes.restores:
+            return _too_late(reader()[0])
+        return self._mine(self._begun(rank, world))
 
-    def _mine(self, rank: int, world: int) -> Iterator[Row]:
-        info = data.get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        if not self._resumed:
-            self._base = []
-        self._resumed, self._passed = False, (world, [0])
-        readers, reader = workers * world, worker * world + rank
-        for turn, placed in enumerate(self._left(self._base)):
-            if turn % readers != reader:
-                continue
-            if workers == 1:
-                self._passed = (world, [turn // readers + 1])
-            (row,) = self.rows([placed])
-            if row is not None:
-                yield row
+    def _begun(self, rank: int, world: int) -> _Pass:
+        worker, workers, _ = reader()
+        base, turns = self._base if self._passes.begin() else [], 0
+        if self._kept is not None:
+            (base, turns), self._kept = self._kept, None
+        self._pass = _Pass(self.epoch, rank, world, worker, workers, base, turns)
+        return self._pass
+
+    def _mine(self, walk: _Pass) -> Iterator[Row]:
+        """Rows of the turns that are left to one reader; whole rounds of all readers are passed over."""
+        mine = walk.worker * walk.world + walk.rank
+        layers = [*walk.base, Layer(walk.readers, [walk.turns])]
+        for turn, placed in enumerate(self._left(layers), walk.turns * walk.readers):
+            if turn % walk.readers == mine:
+                walk.turns = turn // walk.readers + 1
+                (row,) = self.rows([placed])
+                if row is not None:
+                    yield row
 
     def _left(self, layers: list[Layer]) -> Iterator[tuple[int, Any]]:
         """Position and element of what was not given before, in order."""
-        start = _prefix(layers[0]) if layers else 0
-        places = [start] + [0] * (len(layers) - 1)  # the next place in what each layer left to the one after it
-        for placed in self.elements(start):
-            for i, layer in enumerate(layers):
-                places[i] += 1
-                if _has(layer, places[i] - 1):
-                    break
-            else:
-                yield placed
+        start, layers = settled(layers)
+        return (placed for placed, wanted in zip(self.elements(start), left(layers), strict=False) if wanted)
 
     def __len__(self) -> int:
         """Records of this rank in a pass, skipped ones counted, where the number of records is known."""
@@ -141,21 +162,13 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         return out
 
     def _row(self, position: int, element: Any, record: Any) -> Row | None:
-        try:
-            row = self.engine(record, lambda: self.feed.name(position, element))
-        except PenstockError as error:
-            if not self.skip_errors:
-                raise
-            self._skip(position, element, error.expected, error.got)
-            return None
-        if row is None:
-            self._skip(position, element, "a record that the prompt engine keeps", "None")
-        return row
-
-    def _skip(self, position: int, element: Any, reason: str, detail: str) -> None:
-        info = data.get_worker_info()
-        self._counts[0 if info is None else 1 + info.id % (_COUNTERS - 1)] += 1
-        self.ledger.add(self.feed.name(position, element), position, reason, detail)
+        made = self.engine(record, lambda: self.feed.name(position, element))
+        if not isinstance(made, Skip):
+            return made
+        worker, workers, _ = reader()
+        self._counts[0 if not workers else 1 + worker % (_COUNTERS - 1)] += 1
+        self.ledger.add(self.feed.name(position, element), position, made.reason, made.detail)
+        return None
 
     @property
     def skipped(self) -> int:
@@ -185,14 +198,21 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         check_rank(rank, world_size, "StreamingPreprocessedDataset.shard")
         other = copy.copy(self)
         other.rank, other.world_size = rank, world_size
+        other._passes = self._passes.apart()
         return other
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next pass, here and in all workers."""
+        return self._passes.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Another epoch: another order, from its beginning."""
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise UsageError("an epoch of 0 or more", got=repr(epoch))
         if epoch != self.epoch:
-            self.epoch, self._base, self._passed, self._resumed = epoch, [], None, False
+            self._passes.renew(epoch)
+            self._base, self._kept, self._pass = [], None, None
 
     @property
     def collate_fn(self) -> RowCollate:
@@ -202,40 +222,132 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
     # State.
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the pass in this process is: a few numbers, equal on all ranks that have given as many rows."""
-        return self._state([*self._base, *([] if self._passed is None else [self._passed])])
+        """Where the pass in this process is: a few numbers.
+
+        Where no record can be skipped they are equal on all ranks that have given as many rows. Else each rank has its
+        own, since ranks whose records were skipped are further on, and only takes that. In a DataLoader worker it is
+        that worker's place, for the same worker of as many, as torchdata's `StatefulDataLoader` keeps it.
+        """
+        _, workers, _ = reader()
+        if not workers and self._passes.workers:
+            raise StateError(
+                "to be asked where the rows are given out",
+                got=f"a pass of {self._passes.workers} DataLoader workers, of which this process knows nothing",
+                fix="use state_after(batches, batch_size=..., num_workers=...), a DataLoader of DataLoaderBuilder, or "
+                "torchdata's StatefulDataLoader",
+            )
+        walk = self._pass or _Pass(self.epoch, *self.place(), *reader()[:2], *(self._kept or (self._restored(), 0)))
+        if walk.workers:
+            own = {"worker": [walk.worker, walk.workers, walk.turns]}
+            return self._state(walk.base, walk.epoch) | own | self._owner(walk)
+        state = self._state([*walk.base, Layer(walk.world, [walk.turns])], walk.epoch)
+        return state | (self._owner(walk) if state["given"] else {})
+
+    def _owner(self, walk: _Pass) -> dict[str, Any]:
+        return {"rank": [walk.rank, walk.world]} if walk.world > 1 and self.engine.may_skip else {}
 
     def state_after(self, batches: int, *, batch_size: int, num_workers: int = 0) -> dict[str, Any]:
         """The state after a torch DataLoader of this dataset has given `batches` batches of the pass now under way.
 
-        torch takes batches from its workers in turn. Every row comes once, as long as none was skipped, with any number
-        of workers afterwards; the batches are the same too if `batches` is a multiple of `num_workers` and that stays.
+        torch takes batches from its workers in turn. Every row comes once, as long as none was skipped on any rank,
+        with any number of workers and ranks afterwards; the batches are the same too if `batches` is a multiple of
+        `num_workers` and that stays.
         """
+        if self.skipped:
+            raise StateError(
+                "no skipped records, for a state by count of batches",
+                got=f"{self.skipped} skipped",
+                fix="use DataLoaderBuilder, or torchdata's StatefulDataLoader: these count positions, not rows",
+            )
         workers = max(1, num_workers)
         given = [-(-max(0, batches - w) // workers) * batch_size for w in range(workers)]
-        return self._state([*self._base, (self.place()[1], given)])
+        state = self._state([*self._restored(), Layer(self.place()[1], given)], self.epoch)
+        return state | (self._mark if self._restored() else {})
 
-    def _state(self, layers: list[Layer]) -> dict[str, Any]:
+    def _restored(self) -> list[Layer]:
+        """What was given before the pass under way, or the next if none is."""
+        return self._base if self._passes.restored else []
+
+    def _state(self, layers: list[Layer], epoch: int) -> dict[str, Any]:
         return {
             "penstock_stream": FORMAT,
             "seed": self.seed,
             "buffer_size": self.buffer_size,
-            "epoch": self.epoch,
-            "given": [[world, list(rounds)] for world, rounds in _merged(layers)],
+            "epoch": epoch,
+            "given": to_json(layers),
+            **self.identity(),
         }
 
+    def identity(self) -> dict[str, str]:
+        """What a state must be of: the engine, and the records where these can be read by number (once, in full)."""
+        if not self._passes.records:
+            found = self.feed.fingerprint()
+            self._passes.records = int(_hash.content_id([found])[:15], 16) if found else -1
+        records = {"records": f"{self._passes.records:015x}"} if self._passes.records > 0 else {}
+        return {"engine": self.engine.identity[:15]} | records
+
+    def fingerprint(self) -> str:
+        """Identity of records, engine and order; records of a stream that cannot be read by number are not in it."""
+        return _hash.content_id(["stream", str(sorted(self.identity().items())), self.seed, self.buffer_size])
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next pass goes on from there, with any number of workers and ranks."""
-        layers = _checked(state)
-        for name in ("seed", "buffer_size"):
-            if state.get(name) != getattr(self, name):
+        """The next pass goes on from there, with any number of workers and ranks.
+
+        A DataLoader with persistent_workers is made after it.
+        """
+        if not isinstance(state, dict) or state.get("penstock_stream") != FORMAT:
+            raise StateError(f"a stream's state of format {FORMAT}", got=str(state)[:80], fix=_FIX)
+        epoch, layers, turns = state.get("epoch"), from_json(state.get("given"), _FIX), self._own_turns(state)
+        if type(epoch) is not int or not 0 <= epoch < 1 << 62:
+            raise StateError("an epoch in the state", got=repr(epoch)[:80], fix=_FIX)
+        order = {"seed": self.seed, "buffer_size": self.buffer_size}
+        known = self.identity() if "engine" in state else {}  # older states do not say what they are of
+        for name, value in (order | known).items():
+            if state.get(name) != value:
+                decides = "order" if name in order else "rows"
                 raise StateError(
-                    f"a state of a stream with {name}={getattr(self, name)}, which decides the order",
-                    got=f"{name}={state.get(name)!r}",
-                    fix="make the dataset with the arguments it was saved with; workers and ranks may change",
+                    f"a state of a stream with {name}={value}, which decides the {decides}",
+                    got=f"{name}={state.get(name)!r}"[:80],
+                    fix="make the dataset with the arguments it was saved with (records, engine, schema, skip policy, "
+                    "seed, buffer_size); workers and ranks may change",
                 )
-        self.epoch = state["epoch"]
-        self._base, self._passed, self._resumed = layers, None, True
+        self._check_owner(state)
+        self._pass = None
+        if reader()[1]:
+            self._kept, self._passes.epoch = (layers, turns), epoch
+        else:
+            self._base, self._restores = layers, self._passes.restore(epoch)
+            self._mark = {"rank": state["rank"]} if "rank" in state else {}
+
+    def _own_turns(self, state: dict[str, Any]) -> int:
+        """How many turns of this worker a state has done; 0 if it is a state of the whole stream."""
+        if "worker" not in state:
+            return 0
+        own = state["worker"]
+        numbers = own if isinstance(own, list | tuple) and len(own) == 3 else [None]
+        if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
+            raise StateError("a worker as [number, workers, turns]", got=str(own)[:80], fix=_FIX)
+        worker, workers, _ = reader()
+        if [worker, workers] != list(own[:2]):
+            here = f"worker {worker} of {workers}" if workers else "a whole stream"
+            raise StateError(
+                f"a state of {here}",
+                got=f"one of worker {own[0]} of {own[1]}",
+                fix="restore it with the StatefulDataLoader that it is from, with as many workers",
+            )
+        return int(own[2])
+
+    def _check_owner(self, state: dict[str, Any]) -> None:
+        rank, world = self.place()
+        owner = state.get("rank", [rank, world])
+        if owner != [rank, world]:
+            known = isinstance(owner, list | tuple) and len(owner) == 2
+            raise StateError(
+                f"a state of rank {rank} of {world}: where records may be skipped, ranks are not equally far",
+                got=f"one of rank {owner[0]!r} of {owner[1]!r}"[:80] if known else repr(owner)[:80],
+                fix="load on each rank the state that it saved; a DataLoader of DataLoaderBuilder has one for all, and "
+                "so has state_after() if no rank has skipped a record",
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_told": (os.getpid(), *self.place())}  # workers may not see what this process sees
@@ -246,60 +358,11 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         )
 
 
-# A layer is what one run has given of the places it found: (ranks, rounds of each worker), a round being one place for
-# each rank. Place i went to worker (i // ranks) % workers. What it left is numbered anew for the layer after it.
-
-
-def _has(layer: Layer, place: int) -> bool:
-    """Whether a place was given."""
-    world, rounds = layer
-    turn, reader = divmod(place, world * len(rounds))
-    return turn < rounds[reader // world]
-
-
-def _prefix(layer: Layer) -> int:
-    """All places before this one were given."""
-    world, rounds = layer
-    return min((turn * len(rounds) + w) * world for w, turn in enumerate(rounds))
-
-
-def _after(layer: Layer) -> int:
-    """No place from this one on was given."""
-    world, rounds = layer
-    return max(((turn - 1) * len(rounds) + w + 1) * world if turn else 0 for w, turn in enumerate(rounds))
-
-
-def _merged(layers: list[Layer]) -> list[Layer]:
-    """The same in as few layers as can be: one number, unless workers were stopped in the middle of a turn."""
-    out: list[Layer] = []
-    for layer in layers:
-        given = layer[0] * sum(layer[1])
-        whole = given == _after(layer)
-        before = out[-1][0] * sum(out[-1][1]) if out else 0
-        if whole and out and given >= _after(out[-1]) - before:
-            out[-1] = (1, [before + given])
-        elif given:
-            out.append((1, [given]) if whole else layer)
-    return out
-
-
-def _checked(state: Any) -> list[Layer]:
-    fix = "pass the dict that state_dict() gave, unchanged"
-    if not isinstance(state, dict) or state.get("penstock_stream") != FORMAT:
-        raise StateError(f"a stream's state of format {FORMAT}", got=str(state)[:80], fix=fix)
-    given: list[Any] = state["given"] if isinstance(state.get("given"), list) else [None]
-    epoch = state.get("epoch")
-    good = type(epoch) is int and epoch >= 0 and len(given) < 64
-    good = good and all(
-        isinstance(layer, list | tuple)
-        and len(layer) == 2
-        and type(layer[0]) is int
-        and layer[0] > 0
-        and isinstance(layer[1], list)
-        and layer[1]
-        and all(type(turn) is int and turn >= 0 for turn in layer[1])
-        for layer in given
+def _too_late(worker: int) -> Iterator[Row]:
+    """Raises when asked for a row: torch says nothing of what a worker that lives on raises before that."""
+    raise UsageError(
+        "load_state_dict before the workers of a DataLoader begin",
+        got=f"worker {worker}, which began before it and lives on",
+        fix="make a new DataLoader after load_state_dict, or use persistent_workers=False",
     )
-    if not good:
-        raise StateError("an epoch and what was given, as [world, [rounds...]]", got=str(state)[:80], fix=fix)
-    return [(int(world), [int(turn) for turn in rounds]) for world, rounds in given]
+    yield {}
