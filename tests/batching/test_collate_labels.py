@@ -37,6 +37,13 @@ def test_named_as_stacked_it_is_so_beside_as_many_tokens() -> None:
     assert named(rows(classes))["labels"].tolist() == classes
 
 
+def test_a_mask_hides_no_label_of_a_whole_row() -> None:
+    data = [{**row, "attention_mask": [0, 1, 1]} for row in rows(VECTORS, (3, 3))]
+    batch = create_collate_fn(0, stack_columns=["labels"])(data)
+    assert batch["attention_mask"].tolist() == [[0, 1, 1]] * 2
+    assert batch["labels"].tolist() == VECTORS
+
+
 def test_a_float_per_token_is_padded_and_hidden() -> None:
     data = rows([[0.5, 1.5], [2.5, 3.5, 4.5, 5.5]])
     data[1]["attention_mask"] = [1, 1, 1, 0]
