@@ -99,3 +99,13 @@ def test_two_processes_at_once_share_one_store(tmp_path: Path) -> None:
     assert all(process.returncode == 0 for process in asked)
     assert len(said) == 1
     assert len(stores(cache)) == 1
+
+
+@pytest.mark.parametrize("verb", ["take", "skip", "repeat", "shuffle"])
+def test_places_after_a_filter_are_refused(tmp_path: Path, verb: str) -> None:
+    texts = ps.from_texts([f"text {i}" for i in range(10)])
+    kept = texts.filter(lambda r: r["text"] != "text 3")
+    with pytest.raises(ps.UsageError, match=rf"put \.{verb}\(\) after \.tokenize\(\)"):
+        getattr(kept, verb)(4).tokenize("bytes", cache_dir=tmp_path)
+    assert len(getattr(texts, verb)(4).filter(lambda r: True).tokenize("bytes", cache_dir=tmp_path).rows()) > 0
+    assert len(kept.tokenize("bytes", cache_dir=tmp_path).take(4).rows()) == 4

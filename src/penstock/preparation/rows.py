@@ -17,8 +17,11 @@ from penstock.plan import Definition
 from penstock.rows import RowSource
 from penstock.sources.lines import Chunk
 from penstock.steps.filter import Filter
+from penstock.steps.limit import Repeat, Skip, Take
+from penstock.steps.shuffle import Shuffle
 
 ROWS = 1024
+_BY_PLACE = (Take, Skip, Repeat, Shuffle)  # what a filter leaves has no places until all of it was read
 
 
 class Texts:
@@ -32,6 +35,12 @@ class Texts:
         for step in definition.steps:
             if isinstance(step, Filter):
                 self.stretches.append((step, []))
+            elif len(self.stretches) > 1 and isinstance(step, _BY_PLACE):
+                raise UsageError(
+                    f"no .{step.name}() between .filter() and .tokenize()",
+                    got=f".filter(...).{step.name}(...).tokenize(...)",
+                    fix=f"put .{step.name}() after .tokenize(), to count what was kept, or before .filter()",
+                )
             else:
                 self.stretches[-1][1].append(step)
         self.first = RowSource(Definition(definition.origin, tuple(self.stretches[0][1])))
