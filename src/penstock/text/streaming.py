@@ -65,8 +65,11 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
     A record that the engine skips (it gives None) is left out and counted in `skipped`, over all workers; so is one
     that fails under `skip_errors=True`, and `ledger` names those of this process. `set_epoch` gives another order.
 
-    `state_dict()` is for iteration in this process (no workers). With workers, `DataLoaderBuilder` gives a DataLoader
-    that keeps an exact state; for a DataLoader of your own, `state_after(batches, ...)` is the state by count.
+    Every process must be given all records: an iterable that shares itself over DataLoader workers is not shown them.
+
+    `state_dict()` is for iteration in this process, or inside a worker, as torchdata's `StatefulDataLoader` asks for
+    it. With workers, `DataLoaderBuilder` gives a DataLoader that keeps an exact state, one for all ranks; for a torch
+    DataLoader of your own, `state_after(batches, ...)` is the state by count.
 
     >>> dataset = StreamingPreprocessedDataset([{"n": i} for i in range(5)], lambda r: {"x": r["n"]}, buffer_size=3)
     >>> sorted(row["x"] for row in dataset)
