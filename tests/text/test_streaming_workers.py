@@ -11,6 +11,7 @@ import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from penstock import PromptEngine, StateError, UsageError
+from penstock.text.passes import Passes
 from penstock.text.streaming import StreamingPreprocessedDataset
 
 DataLoader = torch.utils.data.DataLoader
@@ -222,6 +223,14 @@ def test_a_workers_state_is_for_that_worker():
         return [[row["x"] for row in dataset] for _ in range(2)]
 
     assert as_worker(1, 2, rest) == [[3, 5, 7, 9, 11], [1, 3, 5, 7, 9, 11]]
+
+
+def test_a_worker_that_was_not_there_before_does_not_take_up_the_place():
+    """Whoever of the next pass comes first, with the same seed."""
+    passes = Passes()
+    passes.restore(0)
+    assert [as_worker(w, 2, passes.begin) for w in range(2)] == [True, True]
+    assert [as_worker(w, 3, passes.begin) for w in (2, 0, 1)] == [False, False, False]
 
 
 # Ranks whose records are skipped.
