@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol
 
@@ -122,24 +121,20 @@ def unaware(begin: Callable[[], Iterable[Any]]) -> Iterator[Any]:
 
     Many give each worker its part when they see one. All workers must see all records here, and take turns.
     """
-    with _no_worker():
-        stream = iter(begin())
+    if _worker._worker_info is None:
+        yield from begin()
+        return
+    stream: Iterator[Any] | None = None
     while True:
-        with _no_worker():
-            try:
-                element = next(stream)
-            except StopIteration:
-                return
+        info, _worker._worker_info = _worker._worker_info, None
+        try:
+            stream = iter(begin()) if stream is None else stream
+            element = next(stream)
+        except StopIteration:
+            return
+        finally:
+            _worker._worker_info = info
         yield element
-
-
-@contextmanager
-def _no_worker() -> Iterator[None]:
-    info, _worker._worker_info = _worker._worker_info, None
-    try:
-        yield
-    finally:
-        _worker._worker_info = info
 
 
 def _hf_rows(stream: Any) -> Iterator[dict[str, Any]]:

@@ -190,12 +190,14 @@ class _Made:
         missing = [n for n in dict.fromkeys(numbers) if n not in cache and n not in refused]
         records = read_each(self.records, missing) if missing else []
         fresh = {n: self._make(n, record) for n, record in zip(missing, records, strict=True)}
+        once = len(missing) == len(numbers)  # a row that is neither kept nor given twice needs no further copy
         out: list[Row | None] = []
         for n in numbers:
-            row = fresh.get(n)
-            if row is None:
-                row = cache.get(n)
-            out.append(None if row is None else own(row))
+            row, kept = fresh.get(n), cache.get(n)
+            if row is None or kept is not None or not once:
+                row = row if kept is None else kept
+                row = None if row is None else own(row)
+            out.append(row)
         return out
 
     def _make(self, number: int, record: Any) -> Row | None:

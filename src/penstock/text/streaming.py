@@ -138,6 +138,8 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
     def _left(self, layers: list[Layer]) -> Iterator[tuple[int, Any]]:
         """Position and element of what was not given before, in order."""
         start, layers = settled(layers)
+        if not layers:
+            return self.elements(start)
         return (placed for placed, wanted in zip(self.elements(start), left(layers), strict=False) if wanted)
 
     def __len__(self) -> int:
