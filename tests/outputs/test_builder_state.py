@@ -162,3 +162,21 @@ def test_states_of_another_stream_are_refused():
         with pytest.raises(StateError, match=text):
             loader.load_state_dict(state | wrong)
     assert listed(loader) == epochs("stream", 1)[0]
+
+
+def other(record):
+    return {"x": record["x"] + 1}
+
+
+@pytest.mark.parametrize(("records", "engine"), [(rows()[:-1], same), (rows(), other)])
+def test_a_streams_state_is_of_its_records_and_engine(records: list, engine) -> None:
+    def made(records, engine):
+        dataset = StreamingPreprocessedDataset(records, engine, buffer_size=6)
+        return DataLoaderBuilder().with_dataset(dataset).with_batch_size(BATCH).with_workers(0).build()
+
+    state = json.loads(json.dumps(made(rows(), same).state_dict()))
+    made(rows(), same).load_state_dict(state)
+    with pytest.raises(StateError, match="which decides the rows"):
+        made(records, engine).load_state_dict(state)
+    older = {name: value for name, value in state.items() if name not in ("engine", "records")}
+    made(records, engine).load_state_dict(older)

@@ -137,14 +137,7 @@ class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is: a few numbers, the same on every rank."""
-        dataset = self.dataset
-        return {
-            "penstock_stream_loader": FORMAT,
-            "seed": dataset.seed,
-            "buffer_size": dataset.buffer_size,
-            "epoch": self.epoch,
-            "n": self._given,
-        }
+        return {"penstock_stream_loader": FORMAT, "epoch": self.epoch, "n": self._given, **self.dataset.origin()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state; workers, ranks and batch size may differ from those it was saved with."""
@@ -155,14 +148,7 @@ class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
             value = state.get(name)
             if type(value) is not int or value < 0:
                 raise StateError(f"a whole number of at least 0 as {name!r} in the state", got=repr(value), fix=fix)
-        dataset = self.dataset
-        for name in ("seed", "buffer_size"):
-            if state.get(name) != getattr(dataset, name):
-                raise StateError(
-                    f"a state of a stream with {name}={getattr(dataset, name)}, which decides the order",
-                    got=f"{name}={state.get(name)!r}",
-                    fix="make the dataset with the arguments it was saved with",
-                )
+        self.dataset.check_origin(state)
         self.epoch, self._given, self._restored = state["epoch"], state["n"], True
 
     @property

@@ -276,12 +276,14 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
     def _state(self, layers: list[Layer], epoch: int) -> dict[str, Any]:
         return {
             "penstock_stream": FORMAT,
-            "seed": self.seed,
-            "buffer_size": self.buffer_size,
             "epoch": epoch,
             "given": to_json(layers),
-            **self.identity(),
+            **self.origin(),
         }
+
+    def origin(self) -> dict[str, Any]:
+        """What every state of this stream says of it: what decides the order and what decides the rows."""
+        return {"seed": self.seed, "buffer_size": self.buffer_size, **self.identity()}
 
     def identity(self) -> dict[str, str]:
         """What a state must be of: the engine, and the records where these can be read by number (once, in full)."""
@@ -305,17 +307,7 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         epoch, layers, turns = state.get("epoch"), from_json(state.get("given"), _FIX), self._own_turns(state)
         if type(epoch) is not int or not 0 <= epoch < 1 << 62:
             raise StateError("an epoch in the state", got=repr(epoch)[:80], fix=_FIX)
-        order = {"seed": self.seed, "buffer_size": self.buffer_size}
-        known = self.identity() if "engine" in state else {}  # older states do not say what they are of
-        for name, value in (order | known).items():
-            if state.get(name) != value:
-                decides = "order" if name in order else "rows"
-                raise StateError(
-                    f"a state of a stream with {name}={value}, which decides the {decides}",
-                    got=f"{name}={state.get(name)!r}"[:80],
-                    fix="make the dataset with the arguments it was saved with (records, engine, schema, skip policy, "
-                    "seed, buffer_size); workers and ranks may change",
-                )
+        self.check_origin(state)
         self._check_owner(state)
         self._pass = None
         if reader()[1]:
@@ -323,6 +315,19 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         else:
             self._base, self._restores = layers, self._passes.restore(epoch)
             self._mark = {"rank": state["rank"]} if "rank" in state else {}
+
+    def check_origin(self, state: dict[str, Any]) -> None:
+        """Raises where a state is of another stream."""
+        older = "engine" not in state  # such states do not say whose rows they are of
+        for name, value in self.origin().items():
+            order = name in ("seed", "buffer_size")
+            if state.get(name) != value and (order or not older):
+                raise StateError(
+                    f"a state of a stream with {name}={value}, which decides the {'order' if order else 'rows'}",
+                    got=f"{name}={state.get(name)!r}"[:80],
+                    fix="make the dataset with the arguments it was saved with (records, engine, schema, skip policy, "
+                    "seed, buffer_size); workers and ranks may change",
+                )
 
     def _own_turns(self, state: dict[str, Any]) -> int:
         """How many turns of this worker a state has done; 0 if it is a state of the whole stream."""
