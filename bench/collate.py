@@ -1,7 +1,8 @@
 """Padding 32 ragged rows: Penstock, `torch.full` with slice assignment, and transformers' DataCollatorForSeq2Seq.
 
-Same rows for all, torch tensors out of all, checked to be equal before anything is timed. Prints the median of each
-and the ratios, for rows that are lists of integers and rows that are NumPy arrays.
+Same rows for all, torch tensors out of all, checked to be equal before anything is timed. Each goes over 16 batches
+again and again for half a second, then the next, in several rounds. Prints the median of each and the ratios, for rows
+that are lists of integers and rows that are NumPy arrays.
 
     python -m bench collate
 """
@@ -9,9 +10,9 @@ and the ratios, for rows that are lists of integers and rows that are NumPy arra
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -21,7 +22,7 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 
-from bench.common import judge, save, table
+from bench.common import Again, judge, medians, rate, rounds, save, table
 from penstock.batching.collate import create_collate_fn
 
 warnings.filterwarnings("ignore", message="Creating a tensor from a list of numpy.ndarrays")
@@ -61,28 +62,17 @@ def hf_collator() -> Any:
     return DataCollatorForSeq2Seq(PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]"))
 
 
-def medians(
-    functions: dict[str, Callable[[Any], Any]], batches: list[Any], repeats: dict[str, int]
-) -> dict[str, float]:
-    """Median seconds of each over all batches; they take turns, so that a busy moment of the machine falls on all."""
-    taken: dict[str, list[float]] = {name: [] for name in functions}
-    for turn in range(max(repeats.values())):
-        for name, function in functions.items():
-            for rows in batches if turn < repeats[name] else ():
-                start = time.perf_counter()
-                function(rows)
-                taken[name].append(time.perf_counter() - start)
-    return {name: float(np.median(values)) for name, values in taken.items()}
+def _rate(function: Callable[[Any], Any], batches: list[Any], seconds: float) -> float:
+    return rate(Again(lambda: map(function, batches)), seconds)
 
 
-def run(repeats: int = 40, count: int = 16) -> dict[str, Any]:
+def run(seconds: float = 0.5, count: int = 16, turns: int = 11) -> dict[str, Any]:
     torch.set_num_threads(1)
     functions = {
         "penstock": create_collate_fn(pad_token_id=0),
         "torch.full": slice_assignment,
         "transformers": hf_collator(),
     }
-    turns = {"penstock": repeats, "torch.full": repeats, "transformers": max(2, repeats // 5)}
     facts: dict[str, Any] = {"targets": []}
     for kind in ("lists", "arrays"):
         batches = [make_rows(seed, kind == "lists") for seed in range(count)]
@@ -92,7 +82,8 @@ def run(repeats: int = 40, count: int = 16) -> dict[str, Any]:
                 if not all(torch.equal(batch[column], made["penstock"][column]) for column, _ in PADS):
                     raise SystemExit(f"{name} gives other tensors than penstock")
         lengths = [len(row["input_ids"]) for rows in batches for row in rows]
-        found = facts[kind] = medians(functions, batches, turns)
+        runs = {name: partial(_rate, function, batches, seconds) for name, function in functions.items()}
+        found = facts[kind] = {name: 1 / value for name, value in medians(rounds(runs, turns)).items()}
         table(
             f"rows as {kind}: {count} batches of {ROWS}, mean length {np.mean(lengths):.0f}, max {max(lengths)}",
             [(name, f"{s * 1e6:.0f}", f"{s / found['penstock']:.1f}") for name, s in found.items()],
