@@ -30,7 +30,7 @@ ROWS, RATE, WANTED = 32, 16000, 3.0
 
 def make_folder(root: Path, count: int = 1024) -> None:
     """Clips of a third of a second to a second, as spoken words are."""
-    from penstock.audio import wav
+    from penstock.codecs.audio import wav
 
     rng = np.random.default_rng(0)
     for i in range(count):
@@ -49,7 +49,7 @@ def padded(rows: list[Any]) -> tuple[Any, Any]:
 
 
 def ours(folder: Path, threads: int | None) -> Any:
-    from penstock.read_media import read_audio
+    from penstock.read import read_audio
 
     return (
         read_audio(folder, None).shuffle(seed=1).repeat().decode_audio(RATE).batch(ROWS).pad().to_numpy(threads=threads)

@@ -20,7 +20,7 @@ import torch
 
 from bench.common import judge, save, table
 from penstock.augment import Augment, Brightness, Contrast, Flip, Noise, Rot90
-from penstock.augment.guide import augment_batch_jit
+from penstock.facades.artifex.augment import augment_batch_jit
 
 ROWS, SHAPE, WANTED = 128, (32, 32, 3), 20.0
 

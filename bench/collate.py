@@ -19,11 +19,11 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 
 from bench.common import Again, judge, medians, rate, rounds, save, table
-from penstock.batching.collate import create_collate_fn
+from penstock.collate.causal_lm import create_collate_fn
+from tokenizers import Tokenizer, models
 
 warnings.filterwarnings("ignore", message="Creating a tensor from a list of numpy.ndarrays")
 

@@ -29,7 +29,7 @@ FILES, CLASSES, ROWS, EPOCHS = 100_000, 100, 64, 3
 FIRST = """
 import sys, time
 began = time.perf_counter()
-from penstock.read_media import read_images
+from penstock.read import read_images
 imported = time.perf_counter()
 loader = read_images(sys.argv[1]).shuffle(seed=1).decode_images(64).batch({rows}).to_numpy()
 opened = time.perf_counter()
@@ -39,7 +39,7 @@ print(__import__("json").dumps([imported - began, opened - imported, time.perf_c
 
 EPOCH = """
 import gc, json, sys
-from penstock.read_media import read_images
+from penstock.read import read_images
 loader = read_images(sys.argv[1]).shuffle(seed=1).decode_images(16, dtype="uint8").batch({rows}).to_numpy()
 def resident():
     gc.collect()

@@ -50,7 +50,7 @@ def make_folder(root: Path, count: int = 200) -> None:
 
 
 def ours(folder: Path, dtype: str) -> Any:
-    from penstock.read_media import read_images
+    from penstock.read import read_images
 
     numbers = {"mean": MEAN, "std": STD} if dtype == "float32" else {}
     images = read_images(folder, labels=None).shuffle(seed=1).repeat()

@@ -61,7 +61,7 @@ def stepped(batches: Any) -> Iterator[Any]:
 def hugging_face(rows: list[np.ndarray]) -> Any:
     import datasets
 
-    from penstock import columns
+    from penstock.core import columns
     from penstock.steps.node import Picks
     from penstock.steps.pad import Pad
 
@@ -105,12 +105,12 @@ def as_numpy(builder: Any) -> Any:
 
 WARM = """
 import json, sys, time
-import datasets, jax, penstock.capibara.loader, penstock.sources.hf, penstock.preparation.cache
+import datasets, jax, penstock.facades.capibara.loader, penstock.sources.hf, penstock.preparation.cache
 from transformers import AutoTokenizer
 jax.device_put(0).block_until_ready()
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[2])
 began = time.perf_counter()
-loader = penstock.capibara.loader.CapibaraDataLoader(
+loader = penstock.facades.capibara.loader.CapibaraDataLoader(
     tokenizer=tokenizer, dataset_name=sys.argv[1], batch_size=32, max_length=2048, cache_dir=sys.argv[3]
 )
 jax.block_until_ready(next(iter(loader)))
@@ -121,8 +121,9 @@ print(json.dumps(time.perf_counter() - began))
 def warm_start(folder: Path) -> tuple[float, float]:
     """Seconds from construction to the first batch: the first start, and the median of later ones."""
     import datasets
-    import tokenizers
     import transformers
+
+    import tokenizers
 
     words = [f"word{i}" for i in range(5000)]
     random = np.random.default_rng(1)
@@ -143,8 +144,8 @@ def warm_start(folder: Path) -> tuple[float, float]:
 
 def run() -> dict[str, Any]:
     import penstock as ps
-    from penstock.capibara.loader import CapibaraDataLoader
     from penstock.engine.loader import Loader
+    from penstock.facades.capibara.loader import CapibaraDataLoader
     from penstock.outputs.numpy import NumpyOutput
 
     rows = documents()

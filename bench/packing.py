@@ -16,7 +16,7 @@ import numpy as np
 
 import penstock as ps
 from bench.common import judge, medians, rate, rounds, save, table
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
 from penstock.order.pack import PackPlan
 from penstock.store.manifest import write_manifest
 from penstock.store.writer import ShardWriter

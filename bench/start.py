@@ -26,7 +26,7 @@ def import_seconds(module: str) -> float:
 
 
 def write_store(folder: Path) -> None:
-    from penstock.columns import Ragged
+    from penstock.core.columns import Ragged
     from penstock.store.manifest import write_manifest
     from penstock.store.writer import ShardWriter
 

@@ -13,10 +13,10 @@ import torch
 
 import penstock as ps
 from bench.common import Again, judge, medians, rate, rounds, save, table
-from penstock.columns import Ragged
-from penstock.outputs.torch_data import WindowDataset, core_dataloader
+from penstock.core.columns import Ragged
 from penstock.store.manifest import write_manifest
 from penstock.store.writer import ShardWriter
+from penstock.torch_data.loaders import WindowDataset, core_dataloader
 
 TOKENS, BATCH, LENGTH = 50_000_000, 32, 1024
 

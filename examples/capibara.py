@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import tensorflow_datasets as tfds
 
-from penstock.capibara.config import CapibaraConfig
-from penstock.capibara.loader import CapibaraDataLoader
+from penstock.facades.capibara.config import CapibaraConfig
+from penstock.facades.capibara.loader import CapibaraDataLoader
 
 LENGTH, WIDTH, VOCAB, STEPS = 64, 48, 257, 80
 

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from penstock.augment import Augment, Blur, Brightness, Contrast, Erase, Hue, Noise, Saturation
-from penstock.read_media import read_images
+from penstock.read import read_images
 
 SIDE, ACROSS, PAIRS, GAP = 128, 8, 3, 4
 

@@ -10,7 +10,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from penstock import PromptEngine, create_collate_fn
-from penstock.text.preprocessed import PreprocessedDataset
+from penstock.facades.preprocessed.dataset import PreprocessedDataset
 
 RECORDS = [{"instruction": f"Double {i}.", "input": "", "output": str(2 * i)} for i in range(40)]
 STOP = 7

@@ -13,8 +13,8 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from penstock import PromptEngine
-from penstock.outputs.builder import DataLoaderBuilder
-from penstock.text.preprocessed import PreprocessedDataset
+from penstock.facades.preprocessed.builder import DataLoaderBuilder
+from penstock.facades.preprocessed.dataset import PreprocessedDataset
 
 RECORDS = [{"instruction": f"Double {i}.", "input": "", "output": str(2 * i)} for i in range(40)]
 STOP, STEPS = 7, 10  # five steps an epoch

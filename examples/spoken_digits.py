@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from penstock import Pipeline
-from penstock.audio import wav
 from penstock.augment import Augment, FrequencyMask, Shift, TimeMask
-from penstock.read_media import read_audio
+from penstock.codecs.audio import wav
+from penstock.read import read_audio
 
 RATE, STEPS = 8000, 250
 

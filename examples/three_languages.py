@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from penstock.capibara.loader import CapibaraDataLoader
+from penstock.facades.capibara.loader import CapibaraDataLoader
 
 LENGTH, VOCAB, STEPS = 48, 257, 60
 WORDS = {

@@ -5,4 +5,6 @@ from __future__ import annotations
 import multiprocessing
 
 multiprocessing.set_start_method("forkserver", force=True)
-multiprocessing.set_forkserver_preload(["torch", "datasets", "penstock.text.streaming", "penstock.text.preprocessed"])
+multiprocessing.set_forkserver_preload(
+    ["torch", "datasets", "penstock.facades.preprocessed.streaming", "penstock.facades.preprocessed.dataset"]
+)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from penstock.batching.layout import Side
+from penstock.collate.layout import Side
 from penstock.engine.loader import Loader
 from penstock.outputs.jax import JaxOutput, shared_by
 from penstock.outputs.numpy import NumpyOutput
 from penstock.outputs.torch import TorchOutput
-from penstock.plan import Definition, Mix, Stop
+from penstock.plan.build import mixed
+from penstock.plan.definition import Definition, Stop
+from penstock.plan.describe import peek, show
+from penstock.plan.row_source import RowSource
 from penstock.preparation.tokenize import tokenized
-from penstock.rows import RowSource
-from penstock.show import peek, show
 from penstock.sources.base import Source
 from penstock.steps.base import Step
 from penstock.steps.batch import Batch, Remainder
@@ -231,4 +232,4 @@ def mix(
 
     An epoch ends "never", or when the "first" or "all" sources have been given once.
     """
-    return Pipeline(Definition(Mix.of([p.definition for p in pipelines], weights, seed, stop)))
+    return Pipeline(mixed([p.definition for p in pipelines], weights, seed, stop))

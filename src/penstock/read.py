@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.pipeline import Pipeline
 from penstock.preparation.run import Prepared
+from penstock.sources.base import Source
+from penstock.sources.exclude import Exclude, exclude_records
+from penstock.sources.folders import AudioPaths, ImageFolder, Labels
+from penstock.sources.pairs import Missing, Pairs
+from penstock.sources.recordings import Recordings
+from penstock.sources.tar import TarShards
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 OnError = Literal["raise", "skip"]
 
 
 def _guarded(source: Any, on_error: OnError, budget: int | float | None) -> Pipeline:
+    return _skipping(Pipeline(source), on_error, budget)
+
+
+def _skipping(pipeline: Pipeline, on_error: OnError, budget: int | float | None) -> Pipeline:
     if on_error not in ("raise", "skip"):
         raise UsageError('on_error="raise" or "skip"', got=repr(on_error), fix='on_error="skip", budget=100')
-    pipeline = Pipeline(source)
     return pipeline.skip_errors(budget) if on_error == "skip" else pipeline
 
 
@@ -126,6 +135,86 @@ def from_tfds(folder: Any, split: str = "train") -> Pipeline:
     from penstock.sources.tfds import TFDSource
 
     return Pipeline(TFDSource.open(folder, split))
+
+
+def read_images(
+    root: str | os.PathLike[str],
+    labels: Labels = "folder",
+    *,
+    exclude: Exclude = None,
+    on_error: OnError = "raise",
+    budget: int | float | None = None,
+    **options: Any,
+) -> Pipeline:
+    """The image files below a folder: `bytes`, `path` and, unless `labels=None`, a `label`.
+
+    `labels` says where the class comes from: "folder", "name", a function of the path, or None. `exclude` takes paths,
+    record numbers, or the ledger of another run. `options` are those of `sources.folders.ImageFolder`.
+    """
+    return _guarded(exclude_records(ImageFolder(root, labels, **options), exclude), on_error, budget)
+
+
+def read_audio(
+    root: str | os.PathLike[str],
+    labels: Labels = "folder",
+    *,
+    sample_rate: int | None = None,
+    exclude: Exclude = None,
+    on_error: OnError = "raise",
+    budget: int | float | None = None,
+    **options: Any,
+) -> Pipeline:
+    """The audio files below a folder: `audio` (where the file is, for `.decode_audio()` to seek in), `path`, `label`.
+
+    With `sample_rate` files are decoded whole as they are read: `audio` is ragged, `.bucket()` and `.batch_tokens()`
+    (in samples) plan batches by duration. Other arguments are those of `read_images`.
+    """
+    if sample_rate is not None:
+        return _guarded(
+            exclude_records(Recordings(root, labels, sample_rate=sample_rate, **options), exclude), on_error, budget
+        )
+    return _guarded(exclude_records(AudioPaths(root, labels, **options), exclude), on_error, budget)
+
+
+def read_tar(
+    paths: Paths,
+    *,
+    decode: bool = True,
+    exclude: Exclude = None,
+    on_error: OnError = "raise",
+    budget: int | float | None = None,
+    **options: Any,
+) -> Pipeline:
+    """Tar shards in the WebDataset layout: `key`, and a column for each part, named by its extension.
+
+    Parts of text, JSON and whole numbers (`.txt`, `.json`, `.cls`...) come decoded, see `steps.decode_parts`; all
+    others, and with `decode=False` these too, as bytes: `.decode_images(224, column="jpg")`. `exclude` takes keys,
+    record numbers, or the ledger of another run. `options` are those of `sources.tar.TarShards`.
+    """
+    shards = TarShards(paths, **options)
+    pipeline = Pipeline(exclude_records(shards, exclude))
+    if decode:
+        pipeline = pipeline.decode_parts()
+    return _skipping(pipeline, on_error, budget)
+
+
+def pair(
+    media: Pipeline,
+    captions: Pipeline | Mapping[str, str],
+    *,
+    on: str = "key",
+    key: Callable[[str], str] | None = None,
+    missing: Missing = "error",
+) -> Pipeline:
+    """Media with their captions, matched by key: `pair(read_images("photos", None), {"001": "a cat"})`.
+
+    Captions are a dict, or a pipeline with a column `on`. A file's key is its path without the extension, or its bare
+    name; `key` is a function of the path where that is not so. Steps come after the pair.
+    """
+    if media.definition.steps or not isinstance(media.definition.origin, Source):
+        raise UsageError("a plain source of media in pair()", got="one with steps", fix="pair first, then decode")
+    known = captions if isinstance(captions, Mapping) else captions.rows()
+    return Pipeline(Pairs.of(media.definition.origin, known, on=on, key=key, missing=missing))
 
 
 def prepare(

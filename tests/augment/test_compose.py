@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock._errors import UsageError
-from penstock.augment import (
+from penstock.augment import (  # fmt: skip
     AudioNoise,
     Augment,
     Blur,
@@ -32,7 +31,8 @@ from penstock.augment import (
     Shift,
     TokenMask,
     carry_keys,
-)  # fmt: skip
+)
+from penstock.core.errors import UsageError
 
 OPS = (Flip(), Rot90(), RandomResizedCrop(12), Brightness(0.3), Noise(0.1), Blur())
 
@@ -251,7 +251,7 @@ def test_no_framework_is_imported_on_the_host() -> None:
         "from penstock.augment import Augment, Flip, Noise, Resize\n"
         "a = Augment(Flip(), Noise(), Resize(4))\n"
         "a({'image': np.zeros((2, 8, 8, 3))}, a.keys([0, 1]))\n"
-        "import penstock.augment.guide\n"
+        "import penstock.facades.artifex.augment\n"
         "print([m for m in ('torch', 'jax', 'cv2', 'PIL') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.augment import (
+from penstock.augment import (  # fmt: skip
     AudioNoise,
     Augment,
     Blur,
@@ -37,7 +37,7 @@ from penstock.augment import (
     field_jax,
     field_numpy,
     field_torch,
-)  # fmt: skip
+)
 
 IMAGE_ATOL, AUDIO_ATOL = 1e-5, 2e-5
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from penstock._errors import UsageError
-from penstock.augment.guide import (
-    _compiled,  # cleared below, to see the first trace
+from penstock.core.errors import UsageError
+from penstock.facades.artifex.augment import (  # fmt: skip
+    _compiled,
     augment_audio,
     augment_audio_batch,
     augment_audio_batch_jit,
@@ -22,7 +22,7 @@ from penstock.augment.guide import (
     augment_text_batch,
     augment_text_batch_jit,
     augment_text_tokens,
-)  # fmt: skip
+)
 
 KEYS = [jax.random.key(0), jax.random.PRNGKey(0)]
 IMAGE = jnp.asarray(np.random.default_rng(0).random((8, 8, 3), np.float32))

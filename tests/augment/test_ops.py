@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock.augment import (
+from penstock.augment import (  # fmt: skip
     AudioNoise,
     Augment,
     Blur,
@@ -31,7 +31,7 @@ from penstock.augment import (
     Shift,
     Speed,
     TimeMask,
-)  # fmt: skip
+)
 
 
 def run(op: Any, column: np.ndarray, name: str = "image", **more: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:

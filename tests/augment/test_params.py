@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import _rng
-from penstock._errors import UsageError
-from penstock.augment import (
+from penstock.augment import (  # fmt: skip
     AudioNoise,
     Augment,
     Blur,
@@ -35,10 +33,12 @@ from penstock.augment import (
     TokenReplace,
     field_numpy,
     params,
-)  # fmt: skip
+)
+from penstock.core import randomness
+from penstock.core.errors import UsageError
 
 N = 20_000
-KEYS = _rng.keys(_rng.key(9, "test"), np.arange(N))
+KEYS = randomness.keys(randomness.key(9, "test"), np.arange(N))
 
 
 def chi_square(counts: np.ndarray, shares: Any) -> float:
@@ -83,7 +83,7 @@ def test_seed_epoch_and_record_each_matter() -> None:
 
 def test_parameters_are_golden() -> None:
     """These numbers are part of the promise: another machine or release draws the same."""
-    made = params.draw(Brightness(0.2), _rng.keys(_rng.key(7), np.arange(3)), (4, 4, 3))["factor"]
+    made = params.draw(Brightness(0.2), randomness.keys(randomness.key(7), np.arange(3)), (4, 4, 3))["factor"]
     np.testing.assert_allclose(made, [1.013835, 1.191618, 1.132985], atol=1e-6)
 
 

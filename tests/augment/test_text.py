@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from penstock import Ragged
-from penstock._errors import UsageError
 from penstock.augment import Augment, TokenMask, TokenReplace
+from penstock.core.errors import UsageError
 
 SPECIAL = (0, 2, 3, 50)
 

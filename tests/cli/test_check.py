@@ -12,8 +12,8 @@ import pytest
 
 from penstock import MicroTransformerTokenizer
 from penstock.cli.checks import Subject, run_checks
-from penstock.outputs.torch_data import core_dataloader
-from penstock.text.micro_dataset import TransformerDataset
+from penstock.facades.micro_transformer.dataset import TransformerDataset
+from penstock.torch_data.loaders import core_dataloader
 
 NAMES = ["batches", "shapes", "labels", "tokens", "dtype", "contiguous", "order", "resume"]
 
@@ -140,7 +140,7 @@ def test_order_and_content_are_caught(files: tuple[Path, Path]) -> None:
 
 
 def test_a_failure_is_exit_1(run: Any, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    import penstock.text.micro_dataset as module
+    import penstock.facades.micro_transformer.dataset as module
 
     real = module.create_dataloaders
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.report.training_run import covered, figures
 from penstock.sources.tokens import TokenArray
+from penstock.view.training_run import covered, figures
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from penstock import PromptEngine, open_store
-
-from ..text.prompts.conftest import CHATML, make_backend
+from tests.chat.conftest import CHATML, make_backend
 
 Run = Callable[..., Any]
 ROWS = [{"q": f"what is {i}?", "a": f"it is {i}", "text": "x"} for i in range(5)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.report.histogram import bins, summary, svg
+from penstock.view.histogram import bins, summary, svg
 
 XSS = [
     "<script>alert(1)</script>",

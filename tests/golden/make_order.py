@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._rng import key, keys
+from penstock.core.randomness import key, keys
 from penstock.order.blocks import permute_blocks
 from penstock.order.mix import Mixture
 from penstock.order.shuffle import permute

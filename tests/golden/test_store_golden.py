@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
 from penstock.store.manifest import write_manifest
 from penstock.store.reader import TokenStore
 from penstock.store.writer import ShardWriter

@@ -16,11 +16,11 @@ import pytest
 import soundfile
 from PIL import Image
 
-from penstock._errors import RecordError
-from penstock._limits import Limits
-from penstock.audio import wav
-from penstock.audio.decode import decode as decode_audio
-from penstock.image.decode import decode as decode_image
+from penstock.codecs.audio import wav
+from penstock.codecs.audio.decode import decode as decode_audio
+from penstock.codecs.image.decode import decode as decode_image
+from penstock.core.errors import RecordError
+from penstock.core.limits import Limits
 
 LIMIT_MB = 256
 
@@ -28,9 +28,9 @@ CHILD = r"""
 import json, resource, sys, warnings
 warnings.simplefilter("error")
 import numpy as np
-from penstock._errors import PenstockError
-from penstock.audio import decode as audio
-from penstock.image import decode as image
+from penstock.core.errors import PenstockError
+from penstock.codecs.audio import decode as audio
+from penstock.codecs.image import decode as image
 from penstock.sources.folders import AudioFolder, ImageFolder
 
 root = sys.argv[1]

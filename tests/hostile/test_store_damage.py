@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import xxhash
 
-from penstock._errors import StoreError
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
+from penstock.core.errors import StoreError
 from penstock.store import layout
 from penstock.store.manifest import write_manifest
 from penstock.store.reader import TokenStore

@@ -12,8 +12,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from penstock._errors import DataError
-from penstock._limits import Limits
+from penstock.core.errors import DataError
+from penstock.core.limits import Limits
 from penstock.sources import tar_walk
 from penstock.sources.tar import TarShards
 
@@ -164,7 +164,7 @@ def test_members_past_the_record_limit_are_refused_before_they_are_read(tmp_path
 CHILD = """
 import json, resource, sys, pathlib
 from penstock.sources.tar import TarShards
-from penstock._errors import PenstockError
+from penstock.core.errors import PenstockError
 
 def peak():  # of this program: ru_maxrss would carry over what the parent held before it started us
     try:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from penstock._errors import BadRecords, DataError, LimitError
-from penstock._limits import Limits
+from penstock.core.errors import BadRecords, DataError, LimitError
+from penstock.core.limits import Limits
 from penstock.sources.jsonl import JsonlFiles
 from penstock.sources.text import TextFiles
 
@@ -51,7 +51,7 @@ def test_line_limit_on_both_sides(tmp_path: Path) -> None:
 BOMB = """
 import os, re, resource, sys
 from penstock.sources.jsonl import JsonlFiles
-from penstock._errors import LimitError
+from penstock.core.errors import LimitError
 for use in (lambda s: list(s.iterate()), len):
     try:
         use(JsonlFiles(sys.argv[1]))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._errors import UsageError
-from penstock._rng import key
+from penstock.core.errors import UsageError
+from penstock.core.randomness import key
 from penstock.order.blocks import permute_blocks, unpermute_blocks
 
 

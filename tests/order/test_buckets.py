@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.order.buckets import bucket_of, plan_buckets
 
 boundaries_of = st.lists(st.integers(1, 50), max_size=4, unique=True).map(sorted)

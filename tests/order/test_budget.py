@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._errors import DataError, UsageError
+from penstock.core.errors import DataError, UsageError
 from penstock.order.budget import plan_budget
 
 lengths_of = st.lists(st.integers(0, 60), max_size=80)

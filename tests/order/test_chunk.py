@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.order.chunk import ChunkPlan
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._errors import DataError, UsageError
+from penstock.core.errors import DataError, UsageError
 from penstock.order._histogram import best_fit
 from penstock.order._recent import Recent
 from penstock.order.pack import PackPlan

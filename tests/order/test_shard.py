@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.order.shard import check_rank, find_rank, rows_of_rank
 
 

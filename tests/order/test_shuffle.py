@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._errors import UsageError
-from penstock._rng import key, keys
+from penstock.core.errors import UsageError
+from penstock.core.randomness import key, keys
 from penstock.order.shuffle import permute, unpermute
 
 AROUND_POWERS = sorted({2**k + d for k in range(1, 21) for d in (-1, 0, 1)})

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from penstock._rng import key, keys
+from penstock.core.randomness import key, keys
 from penstock.order.shuffle import permute
 
 Shuffle = Callable[[int, int], NDArray[np.int64]]

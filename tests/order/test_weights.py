@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.order.weights import check_repeats, normalise, proportional, temperature, unimax
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.capibara.fill import Fill, Filled
-from penstock.columns import Columns, Ragged
+from penstock.core.columns import Columns, Ragged
 from penstock.engine.loader import Loader
+from penstock.facades.capibara.fill import Fill, Filled
 from penstock.outputs.jax import JaxOutput
 from penstock.outputs.numpy import NumpyOutput
 from penstock.steps.node import Picks, Shifted

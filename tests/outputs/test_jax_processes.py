@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.capibara.loader import CapibaraDataLoader
+from penstock.facades.capibara.loader import CapibaraDataLoader
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [f"{i:03d}" for i in range(64)]
@@ -42,7 +42,7 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", int(per))
 jax.distributed.initialize(address, world, rank)
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from penstock.capibara.loader import CapibaraDataLoader
+from penstock.facades.capibara.loader import CapibaraDataLoader
 
 assert jax.process_count() == world and len(jax.devices()) == world * int(per)
 devices = np.array(jax.devices())

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.engine.loader import Loader
 from penstock.outputs.jax import JaxOutput, share_of
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock._buffers import Buffers
+from penstock.core.buffers import Buffers
 
 TOKENS = (np.arange(40_000) * 7919 % 60_000).astype(np.uint16)
 
@@ -100,7 +100,7 @@ def test_read_only_columns_become_writable_tensors() -> None:
 
 
 def test_the_pool_stays_bounded_when_shapes_vary(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock import _buffers as buffers
+    from penstock.core import buffers
 
     monkeypatch.setattr(buffers, "KEPT_BYTES", 4 << 20)
     pool = Buffers()

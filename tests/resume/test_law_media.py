@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from penstock import Pipeline
-from penstock.audio import wav
 from penstock.augment import Augment, Brightness, Gain, Noise
-from penstock.read_media import read_audio, read_images
+from penstock.codecs.audio import wav
+from penstock.read import read_audio, read_images
 from penstock.testing import assert_elastic, assert_exact_resume
 
 N = 40

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import Pipeline
-from penstock.columns import Columns
+from penstock.core.columns import Columns
 from penstock.testing import assert_exact_resume
 from penstock.testing.resume import assert_same_batches, batches
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock._errors import StateError, UsageError
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
+from penstock.core.errors import StateError, UsageError
 from penstock.sources.arrays import Arrays, Texts
 from penstock.sources.base import Source
 

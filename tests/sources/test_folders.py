@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
-from penstock._errors import BadRecords, UsageError
-from penstock._limits import Limits
+from penstock.core.errors import BadRecords, UsageError
+from penstock.core.limits import Limits
 from penstock.sources.base import Source
 from penstock.sources.folders import AudioFolder, ImageFolder
 from penstock.sources.names import Names

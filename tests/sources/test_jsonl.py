@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import zstandard
 
-from penstock._errors import BadRecords, UsageError
-from penstock._limits import Limits
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
+from penstock.core.errors import BadRecords, UsageError
+from penstock.core.limits import Limits
 from penstock.sources.base import Source
 from penstock.sources.jsonl import JsonlFiles
 

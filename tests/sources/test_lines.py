@@ -14,8 +14,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._errors import DataError, LimitError, StateError, UsageError
-from penstock._limits import Limits
+from penstock.core.errors import DataError, LimitError, StateError, UsageError
+from penstock.core.limits import Limits
 from penstock.sources.compressed import kind_of, open_stream, read_up_to
 from penstock.sources.cutting import Cutter, Piece
 from penstock.sources.lines import LineFiles

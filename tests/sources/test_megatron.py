@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock._errors import StoreError
+from penstock.core.errors import StoreError
 from penstock.sources.base import TokenSource
 from penstock.sources.megatron import open_megatron
 

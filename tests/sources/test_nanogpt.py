@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock._errors import StoreError, UsageError
+from penstock.core.errors import StoreError, UsageError
 from penstock.sources.base import TokenSource
 from penstock.sources.nanogpt import open_nanogpt
 

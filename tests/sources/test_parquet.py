@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock._errors import BadRecords, DataError, LimitError, StateError, UsageError
-from penstock._limits import Limits
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
+from penstock.core.errors import BadRecords, DataError, LimitError, StateError, UsageError
+from penstock.core.limits import Limits
 from penstock.sources.base import Source
 from penstock.sources.parquet import ParquetFiles
 

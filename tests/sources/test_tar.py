@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import pytest
 
-from penstock._errors import BadRecords, DataError, UsageError
+from penstock.core.errors import BadRecords, DataError, UsageError
 from penstock.sources.base import Source
 from penstock.sources.tar import TarShards
 
@@ -125,7 +125,7 @@ def test_the_side_car_is_used_checked_and_made_anew(tmp_path):
 def test_a_forged_side_car_leads_nowhere(tmp_path):
     import orjson
 
-    from penstock._hash import content_id
+    from penstock.core.hashing import content_id
 
     path = pack(tmp_path / "a.tar", list(members()))
     side = tmp_path / "a.tar.penstock-index.json"

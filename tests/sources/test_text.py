@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock._errors import BadRecords, DataError, LimitError, RecordError, UsageError
-from penstock._limits import Limits
+from penstock.core.errors import BadRecords, DataError, LimitError, RecordError, UsageError
+from penstock.core.limits import Limits
 from penstock.sources.base import Source
 from penstock.sources.text import TextFiles
 

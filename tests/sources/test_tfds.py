@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from penstock._errors import BadRecords, DataError, UsageError
-from penstock.capibara.loader import CapibaraDataLoader
-from penstock.capibara.resolve import resolve_dataset
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
+from penstock.core.errors import BadRecords, DataError, UsageError
+from penstock.facades.capibara.loader import CapibaraDataLoader
+from penstock.facades.capibara.resolve import resolve_dataset
 from penstock.sources.base import Source
 from penstock.sources.tfds import TFDSource
 

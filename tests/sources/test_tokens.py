@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._errors import UsageError
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
+from penstock.core.errors import UsageError
 from penstock.sources.base import TokenSource
 from penstock.sources.tokens import TokenArray, open_store
 from penstock.store.manifest import write_manifest

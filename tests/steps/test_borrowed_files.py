@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock import BadRecords, _whole
-from penstock._errors import RecordError
-from penstock._limits import LIMITS, Limits
-from penstock._whole import Arena, read_whole
-from penstock.image.decode import How, decode, decode_onto
-from penstock.image.probe import probe
-from penstock.read_media import read_images
+from penstock import BadRecords
+from penstock.codecs.image.decode import How, decode, decode_onto
+from penstock.codecs.image.probe import probe
+from penstock.core.errors import RecordError
+from penstock.core.limits import LIMITS, Limits
+from penstock.read import read_images
+from penstock.storage import small_files
+from penstock.storage.small_files import Arena, read_whole
 
 
 def picture(seed: int, height: int = 96, width: int = 130, quality: int = 90) -> bytes:
@@ -38,11 +39,11 @@ def pictures(pipeline: Any, threads: int, rows: int = 7) -> dict[str, bytes]:
     return {p: image.tobytes() for batch in made for p, image in zip(batch["path"], batch["image"], strict=True)}
 
 
-@pytest.mark.parametrize("room", [_whole.ARENA_BYTES, 1 << 20])
+@pytest.mark.parametrize("room", [small_files.ARENA_BYTES, 1 << 20])
 def test_pictures_are_the_same_with_borrowed_bytes(
     folder: Path, room: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(_whole, "ARENA_BYTES", room)  # with little room some files lie elsewhere
+    monkeypatch.setattr(small_files, "ARENA_BYTES", room)  # with little room some files lie elsewhere
     (tmp_path / "90.jpg").write_bytes(picture(90, 1600, 1600, 99))
     (tmp_path / "91.jpg").write_bytes(picture(91, 1600, 1600, 99))
     files = read_images(folder, labels=None)
@@ -85,7 +86,7 @@ def test_an_arena_serves_again_and_knows_its_bounds(folder: Path) -> None:
     assert isinstance(third, memoryview) and third.obj is first.obj and bytes(first[:9]) == bytes(third[:9])
     big = arena.take(3 << 20)
     assert big is not None and bytes(third) == (folder / "03.jpg").read_bytes()  # growing leaves what was given alone
-    assert arena.take(_whole.ARENA_BYTES) is None
+    assert arena.take(small_files.ARENA_BYTES) is None
     with pytest.raises(RecordError, match="at most 100 bytes"):
         read_whole(folder / "01.jpg", Limits(record_bytes=100), arena=arena)
     with pytest.raises(RecordError, match="a regular file"):

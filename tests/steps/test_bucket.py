@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
 from penstock.order.balance import attention_cost, imbalance
 
 

@@ -12,11 +12,10 @@ import pytest
 import soundfile
 
 from penstock import BadRecords, Ragged, RecordError, UsageError
-from penstock.audio import wav
-from penstock.audio.decode import decode
-from penstock.audio.features import log_mel
-from penstock.read import read_parquet
-from penstock.read_media import read_audio
+from penstock.codecs.audio import wav
+from penstock.codecs.audio.decode import decode
+from penstock.codecs.audio.features import log_mel
+from penstock.read import read_audio, read_parquet
 from penstock.testing import assert_exact_resume
 
 RATE = 8000

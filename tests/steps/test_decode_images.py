@@ -14,9 +14,8 @@ import pytest
 from PIL import Image
 
 from penstock import BadRecords, UsageError
-from penstock.image.decode import decode
-from penstock.read import from_arrays, read_parquet
-from penstock.read_media import read_images, read_tar
+from penstock.codecs.image.decode import decode
+from penstock.read import from_arrays, read_images, read_parquet, read_tar
 
 
 def jpeg(height: int = 60, width: int = 80, seed: int = 0, **options: Any) -> bytes:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.columns import Ragged, rows_of
+from penstock.core.columns import Ragged, rows_of
 from penstock.sources.tokens import TokenArray
 from penstock.steps.masks import encode_runs, learnt
 from penstock.steps.pack import Pack

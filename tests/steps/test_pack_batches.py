@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.engine.work import Work
+from penstock.engine.batches import Work
 from penstock.steps.pack_layout import holes_between
 from penstock.steps.pack_rows import Packed
 from tests.steps.test_pack import documents, store, tokens

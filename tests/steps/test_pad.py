@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
 from tests.steps.test_bucket import tokens
 from tests.steps.test_pack import documents, store
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock import BadRecords, UsageError
-from penstock.read_media import pair, read_images
+from penstock.read import pair, read_images
 from penstock.testing import assert_exact_resume
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.rows import RowSource
+from penstock.plan.row_source import RowSource
 from penstock.steps import shuffle
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._errors import StoreError, UsageError
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
+from penstock.core.errors import StoreError, UsageError
 from penstock.sources.base import TokenSource
 from penstock.store import reader
 from penstock.store.arrays import OpenArrays

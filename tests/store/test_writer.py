@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._errors import DataError, UsageError
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
+from penstock.core.errors import DataError, UsageError
 from penstock.store.manifest import read_manifest, write_manifest
 from penstock.store.reader import TokenStore
 from penstock.store.writer import ShardInfo, ShardWriter

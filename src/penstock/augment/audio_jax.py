@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock._optional import need
 from penstock.augment import spec
 from penstock.augment.audio_numpy import ONE, REACH
 from penstock.augment.field_jax import normal
 from penstock.augment.params import SPEED_BITS, Drawn
+from penstock.core.optional import need
 
 Kernel = Callable[[Any, Any, dict[str, Any]], Any]
 

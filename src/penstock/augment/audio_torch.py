@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock._optional import need
 from penstock.augment import spec
 from penstock.augment.audio_numpy import ONE, REACH
 from penstock.augment.field_torch import normal
 from penstock.augment.image_torch import tensors
 from penstock.augment.params import SPEED_BITS, Drawn
+from penstock.core.optional import need
 
 Kernel = Callable[[Any, Any, dict[str, Any]], Any]
 

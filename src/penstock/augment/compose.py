@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _rng
-from penstock._errors import UsageError
-from penstock._optional import need
-from penstock._rng import U64
 from penstock.augment.params import Drawn, draw_all
 from penstock.augment.spec import Mix, Op, Shape, TokenMask
-from penstock.columns import Column, Columns, Ragged, rows_of, stack
+from penstock.core import randomness
+from penstock.core.columns import Column, Columns, Ragged, rows_of, stack
+from penstock.core.errors import UsageError
+from penstock.core.optional import need
+from penstock.core.randomness import U64
 
 COLUMNS = {
     "image": ("image", "images"),
@@ -88,7 +88,7 @@ class Augment:
 
     def keys(self, records: Any, epoch: int = 0) -> U64:
         """Row keys for records by number, for use outside a pipeline."""
-        return _rng.keys(_rng.key(self.seed, "rows"), epoch, np.asarray(records, np.int64))
+        return randomness.keys(randomness.key(self.seed, "rows"), epoch, np.asarray(records, np.int64))
 
     def params(self, columns: dict[str, Any], keys: Any = None) -> dict[str, tuple[Drawn, ...]]:
         """The parameters that the executions use, by column name: one dict of arrays per operation."""

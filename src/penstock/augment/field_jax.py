@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock._optional import need
 from penstock.augment.field_numpy import FAR, HALF, M1, M2, MIDDLE, STEP, horner
+from penstock.core.optional import need
 
 
 def _mix(x: Any) -> Any:

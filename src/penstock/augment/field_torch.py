@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock._optional import need
 from penstock.augment.field_numpy import FAR, HALF, M1, M2, MIDDLE, STEP, horner
+from penstock.core.optional import need
 
 LOW = 0xFFFFFFFF
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock._optional import need
 from penstock.augment import spec
 from penstock.augment.field_jax import normal
 from penstock.augment.image_numpy import LUMA, fill_value
 from penstock.augment.params import Drawn
+from penstock.core.optional import need
 
 Kernel = Callable[[Any, Any, dict[str, Any]], Any]
 

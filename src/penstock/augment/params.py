@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _rng
-from penstock._errors import UsageError
-from penstock._rng import U64
 from penstock.augment import spec
-from penstock.image.geometry import crop_params
+from penstock.codecs.image.geometry import crop_params
+from penstock.core import randomness
+from penstock.core.errors import UsageError
+from penstock.core.randomness import U64
 
 Drawn = dict[str, NDArray[Any]]
 Draw = Callable[[Any, U64, spec.Shape], Drawn]
@@ -32,7 +32,7 @@ SPEED_SAMPLES = 1 << 22
 
 def operation_keys(keys: U64, seed: int, op: spec.Op, place: int) -> U64:
     """Keys of one operation: `place` counts the operations of its name before it, so adding another shifts nobody."""
-    return _rng.keys(_rng.key(seed, "augment", type(op).__name__, place), keys.view(np.int64))
+    return randomness.keys(randomness.key(seed, "augment", type(op).__name__, place), keys.view(np.int64))
 
 
 def draw_all(ops: Sequence[spec.Op], keys: U64, seed: int, shape: spec.Shape) -> tuple[Drawn, ...]:
@@ -50,17 +50,17 @@ def draw_all(ops: Sequence[spec.Op], keys: U64, seed: int, shape: spec.Shape) ->
 def draw(op: spec.Op, keys: U64, shape: spec.Shape) -> Drawn:
     """Parameters of one operation for rows of `shape`.
 
-    >>> made = draw(spec.Brightness(0.2), _rng.keys(_rng.key(7), np.arange(1000)), (32, 32, 3))
+    >>> made = draw(spec.Brightness(0.2), randomness.keys(randomness.key(7), np.arange(1000)), (32, 32, 3))
     >>> made["factor"].dtype, bool((abs(made["factor"] - 1) <= 0.2).all()), bool(made["on"].all())
     (dtype('float32'), True, True)
     """
-    on = _rng.uniform(keys, ON) < getattr(op, "p", 1.0)
+    on = randomness.uniform(keys, ON) < getattr(op, "p", 1.0)
     return {"on": on, **_DRAWS[type(op)](op, keys, shape)}
 
 
 def field_keys(keys: U64) -> Drawn:
     """Two 32-bit words per row that key its noise field."""
-    bits = _rng.bits(keys, FIELD)
+    bits = randomness.bits(keys, FIELD)
     return {"k0": (bits & np.uint64(0xFFFFFFFF)).astype(np.uint32), "k1": (bits >> np.uint64(32)).astype(np.uint32)}
 
 
@@ -73,7 +73,7 @@ def _i32(values: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _uniform(keys: U64, pair: Any, number: int = 0) -> NDArray[np.float32]:
-    return _f32(_rng.uniform(keys, number, *pair))
+    return _f32(randomness.uniform(keys, number, *pair))
 
 
 def _misfit(op: spec.Op, expected: str, shape: spec.Shape, fix: str) -> UsageError:
@@ -103,7 +103,7 @@ def _rot90(op: spec.Rot90, keys: U64, shape: spec.Shape) -> Drawn:
     turns = np.array([t for t in op.turns if square or t % 2 == 0], np.int32)
     if not len(turns):
         raise _misfit(op, "square images for quarter turns", shape, "crop to a square first, or turns=(0, 2)")
-    return {"k": turns[_rng.integers(keys, 0, len(turns))]}
+    return {"k": turns[randomness.integers(keys, 0, len(turns))]}
 
 
 def _crop(op: spec.Crop, keys: U64, shape: spec.Shape) -> Drawn:
@@ -115,7 +115,7 @@ def _crop(op: spec.Crop, keys: U64, shape: spec.Shape) -> Drawn:
     if op.where == "center":
         y, x = np.full(len(keys), room_y // 2), np.full(len(keys), room_x // 2)
     else:
-        y, x = _rng.integers(keys, 0, room_y + 1), _rng.integers(keys, 1, room_x + 1)
+        y, x = randomness.integers(keys, 0, room_y + 1), randomness.integers(keys, 1, room_x + 1)
     return {"y": _i32(y - op.padding), "x": _i32(x - op.padding)}
 
 
@@ -138,10 +138,10 @@ def _blur(op: spec.Blur, keys: U64, _shape: spec.Shape) -> Drawn:
 def partners(keys: U64) -> NDArray[np.int32]:
     """Another row for each row, the same record whatever the order of the rows: one ring through all, in key order.
 
-    >>> partners(_rng.keys(3, np.arange(1))).tolist()
+    >>> partners(randomness.keys(3, np.arange(1))).tolist()
     [0]
     """
-    ring = np.argsort(_rng.bits(keys, 0), kind="stable")
+    ring = np.argsort(randomness.bits(keys, 0), kind="stable")
     out = np.empty(len(keys), np.int32)
     out[ring] = np.roll(ring, -1)
     return out
@@ -161,33 +161,33 @@ def _log_gamma_draw(keys: U64, alpha: float, start: int) -> NDArray[np.float64]:
     cube = np.ones(len(keys))
     todo = np.ones(len(keys), bool)
     for attempt in range(start + 1, start + 100, 3):  # one in twenty is refused, so 33 rounds never run out
-        radius = np.sqrt(-2 * np.log(1 - _rng.uniform(keys, attempt)))
-        normal = radius * np.cos(2 * np.pi * _rng.uniform(keys, attempt + 1))
+        radius = np.sqrt(-2 * np.log(1 - randomness.uniform(keys, attempt)))
+        normal = radius * np.cos(2 * np.pi * randomness.uniform(keys, attempt + 1))
         v = np.maximum(1 + c * normal, 1e-9) ** 3
-        log_u = np.log(1 - _rng.uniform(keys, attempt + 2))
+        log_u = np.log(1 - randomness.uniform(keys, attempt + 2))
         good = todo & (1 + c * normal > 0) & (log_u < normal**2 / 2 + d - d * v + d * np.log(v))
         cube[good] = v[good]
         todo &= ~good
         if not todo.any():
             break
-    made: NDArray[np.float64] = np.log(d * cube) + np.log(1 - _rng.uniform(keys, start)) / alpha
+    made: NDArray[np.float64] = np.log(d * cube) + np.log(1 - randomness.uniform(keys, start)) / alpha
     return made
 
 
 def _mixup(op: spec.Mixup, keys: U64, _shape: spec.Shape) -> Drawn:
-    on = _rng.uniform(keys, ON) < op.p
+    on = randomness.uniform(keys, ON) < op.p
     lam = np.where(on, beta(keys, op.alpha), 1.0)
     return {"partner": partners(keys), "lam": _f32(lam)}
 
 
 def _cutmix(op: spec.Cutmix, keys: U64, shape: spec.Shape) -> Drawn:
     """A rectangle of (1 - lam) of the area about a random centre, cut at the border; lam is then what truly stays."""
-    on = _rng.uniform(keys, ON) < op.p
+    on = randomness.uniform(keys, ON) < op.p
     side = np.sqrt(1 - beta(keys, op.alpha))
     low, size = [], []
     for number, length in enumerate(shape[:2]):
         half = side * length / 2
-        middle = _rng.uniform(keys, 10 + number, 0, length)
+        middle = randomness.uniform(keys, 10 + number, 0, length)
         start, stop = (np.clip(np.rint(v), 0, length) for v in (middle - half, middle + half))
         low.append(_i32(start))
         size.append(_i32(np.where(on, stop - start, 0)))
@@ -198,7 +198,7 @@ def _cutmix(op: spec.Cutmix, keys: U64, shape: spec.Shape) -> Drawn:
 
 def _shift(op: spec.Shift, keys: U64, shape: spec.Shape) -> Drawn:
     length = shape[-1]
-    return {"shift": _i32(np.rint(_rng.uniform(keys, 0, *_pair(op.amount)) * length))}
+    return {"shift": _i32(np.rint(randomness.uniform(keys, 0, *_pair(op.amount)) * length))}
 
 
 def _pair(value: Any) -> tuple[float, float]:
@@ -209,9 +209,9 @@ def _spans(op: Any, keys: U64, length: int) -> Drawn:
     """Starts and widths (rows, count): a share of the length, placed anywhere it fits."""
     starts, widths = [], []
     for i in range(op.count):
-        width = np.rint(_rng.uniform(keys, 2 * i, *_pair(op.width)) * length).astype(np.int64)
+        width = np.rint(randomness.uniform(keys, 2 * i, *_pair(op.width)) * length).astype(np.int64)
         widths.append(width)
-        starts.append(_rng.integers(keys, 2 * i + 1, length - width + 1))
+        starts.append(randomness.integers(keys, 2 * i + 1, length - width + 1))
     return {"start": _i32(np.stack(starts, 1)), "width": _i32(np.stack(widths, 1))}
 
 
@@ -228,7 +228,7 @@ def _frequency_mask(op: spec.FrequencyMask, keys: U64, shape: spec.Shape) -> Dra
 def _speed(op: spec.Speed, keys: U64, shape: spec.Shape) -> Drawn:
     if shape[-1] > SPEED_SAMPLES:
         raise _misfit(op, f"at most {SPEED_SAMPLES} samples a row", shape, "cut long recordings before it")
-    return {"rate": _i32(np.rint(_rng.uniform(keys, 0, *_pair(op.amount)) * (1 << SPEED_BITS)))}
+    return {"rate": _i32(np.rint(randomness.uniform(keys, 0, *_pair(op.amount)) * (1 << SPEED_BITS)))}
 
 
 def _tokens(_op: Any, keys: U64, _shape: spec.Shape) -> Drawn:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from math import ceil
 from typing import Any, ClassVar
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 
 Range = tuple[float, float]
 Shape = tuple[int, ...]

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock._optional import need
 from penstock.augment import spec
 from penstock.augment.field_jax import words
 from penstock.augment.field_numpy import SECOND
 from penstock.augment.params import Drawn
 from penstock.augment.text_numpy import BITS
+from penstock.core.optional import need
 
 
 def apply(ops: Sequence[spec.Op], tokens: Any, drawn: Sequence[Drawn]) -> Any:

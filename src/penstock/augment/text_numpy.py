@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock.augment import spec
 from penstock.augment.field_numpy import SECOND, words
 from penstock.augment.params import Drawn
-from penstock.columns import Ragged
+from penstock.core.columns import Ragged
 
 BITS = 24
 """A share is compared as an integer of this many bits, so that all executions decide alike."""

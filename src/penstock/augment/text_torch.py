@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock._optional import need
 from penstock.augment import spec
 from penstock.augment.field_numpy import SECOND
 from penstock.augment.field_torch import words
 from penstock.augment.image_torch import tensors
 from penstock.augment.params import Drawn
 from penstock.augment.text_numpy import BITS
+from penstock.core.optional import need
 
 
 def apply(ops: Sequence[spec.Op], tokens: Any, drawn: Sequence[Drawn]) -> Any:

@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measures both and compares."""
     from penstock.cli.inputs import open_tokens
-    from penstock.report.training_run import pipeline
+    from penstock.view.training_run import pipeline
 
     source = open_tokens(args.store, args.dtype, args.split_id)
     made = pipeline(
@@ -76,11 +76,13 @@ def _bare(source: Any, length: int, rows: int, limit: float) -> float:
     """Tokens a second of fancy indexing into an array in memory, made int64 inputs and labels: nothing else."""
     import numpy as np
 
-    from penstock import _rng
+    from penstock.core import randomness
 
     held = source.gather(np.array([0]), min(source.n_tokens, _HELD_TOKENS))[0]
     windows = np.lib.stride_tricks.sliding_window_view(held, length + 1)
-    draws = _rng.integers(_rng.keys(_rng.key("bench"), np.arange(rows * 64)), 0, len(windows)).reshape(64, rows)
+    draws = randomness.integers(
+        randomness.keys(randomness.key("bench"), np.arange(rows * 64)), 0, len(windows)
+    ).reshape(64, rows)
     count, began = 0, time.perf_counter()
     while (took := time.perf_counter() - began) < limit or not count:
         cut = windows[draws[count % 64]]

@@ -37,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from penstock.cli.checks import Subject, run_checks
-    from penstock.text.micro_dataset import create_dataloaders
-    from penstock.text.tokenizers import as_tokenizer
+    from penstock.facades.micro_transformer.dataset import create_dataloaders
+    from penstock.tokenizers import as_tokenizer
 
     tokenizer = as_tokenizer(args.tokenizer)
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _maker(made: Any, args: argparse.Namespace, *, shuffled: bool) -> Any:
     """Makes the same loader anew, without tokenising the file again."""
-    from penstock.outputs.torch_data import core_dataloader
+    from penstock.torch_data.loaders import core_dataloader
 
     return lambda: core_dataloader(
         made.dataset, batch_size=args.batch_size, shuffle=shuffled, drop_last=shuffled, seed=args.seed,

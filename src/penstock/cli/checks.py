@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._errors import PenstockError
+from penstock.core.errors import PenstockError
 
 _ORDER_ROWS = 100_000
 _TELLING_ROWS = 8  # with fewer, any order may come up by chance

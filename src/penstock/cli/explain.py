@@ -25,9 +25,9 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Finds the row and shows it."""
-    from penstock._errors import UsageError
     from penstock.cli.inputs import decoded, decoder, open_tokens
-    from penstock.report.training_run import pipeline
+    from penstock.core.errors import UsageError
+    from penstock.view.training_run import pipeline
 
     source = open_tokens(args.store, args.dtype, args.split_id)
     loader = pipeline(

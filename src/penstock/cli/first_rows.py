@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock._errors import PenstockError, RecordError
-from penstock._limits import LIMITS
 from penstock.cli.inputs import decoded
-from penstock.columns import row
+from penstock.core.columns import row
+from penstock.core.errors import PenstockError, RecordError
+from penstock.core.limits import LIMITS
 from penstock.sources import json_fields, jsonl
 from penstock.sources.cutting import Piece
 from penstock.sources.lines import LineFiles, place
@@ -38,7 +38,7 @@ def records(path: str, kind: str, by: str, rows: int) -> list[dict[str, Any]]:
 
 def named(name: str, split: str | None, rows: int) -> list[dict[str, Any]]:
     """The same for a dataset found by its name: registered, on this machine, in a cache or on a hub."""
-    from penstock.capibara.resolve import resolve_dataset
+    from penstock.facades.capibara.resolve import resolve_dataset
 
     found = resolve_dataset(name, every_field=True, **({"split": split} if split else {}))
     taken = found.peek(rows) if hasattr(found, "peek") else list(islice(found.records(), rows))
@@ -105,9 +105,9 @@ def _place(source: Any, number: int) -> str:
 
 def stream_of(source: Any, tokenizer: Any) -> tuple[Any, bool]:
     """The tokens of the first `TEXT_BYTES` of some texts, one after another, and whether that was all of them."""
-    from penstock._errors import DataError
+    from penstock.core.errors import DataError
     from penstock.sources.tokens import TokenArray
-    from penstock.text.tokenizers.bulk import BulkEncoder
+    from penstock.tokenizers.bulk import BulkEncoder
 
     encoder = BulkEncoder(tokenizer)
     parts, lengths, read, whole = [], [], 0, True

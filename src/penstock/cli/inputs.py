@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from penstock import _files
-from penstock._errors import UsageError
 from penstock.cli import say
+from penstock.core.errors import UsageError
 from penstock.preparation.journal import JOB
 from penstock.sources import jsonl, parquet, text
+from penstock.storage import filesystem
 
 TOKEN_KINDS = ("store", "megatron", "nanogpt", "array", "dolma")
 _LISTS = {"text": text.SUFFIXES, "jsonl": jsonl.SUFFIXES, "parquet": parquet.SUFFIXES}
@@ -42,7 +42,7 @@ def kind_of(path: str) -> str:
     if path.endswith(".bin"):
         return "nanogpt"
     if path.endswith(".npy"):
-        with _files.open_read(path) as file:
+        with filesystem.open_read(path) as file:
             return "array" if file.read(6) == b"\x93NUMPY" else "dolma"
     return kind_of_texts([path])
 
@@ -50,7 +50,7 @@ def kind_of(path: str) -> str:
 def kind_of_texts(paths: Sequence[str]) -> str:
     """The one format of some files, by their names; names that say nothing are plain text."""
     every = tuple(suffix for suffixes in _LISTS.values() for suffix in suffixes)
-    kinds = Counter(_by_name(path) for path in _files.expand(list(paths), suffixes=every))
+    kinds = Counter(_by_name(path) for path in filesystem.expand(list(paths), suffixes=every))
     if len(kinds) > 1:
         found = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
         raise UsageError(
@@ -127,7 +127,7 @@ def decoder(source: Any, name: str | None) -> Any:
 
     Says so when the store was made with another tokenizer than the one named.
     """
-    from penstock.text.tokenizers import as_tokenizer
+    from penstock.tokenizers import as_tokenizer
 
     known = source.describe().get("tokenizer") or {}
     if name is None:

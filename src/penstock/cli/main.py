@@ -14,9 +14,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from penstock._errors import PenstockError
 from penstock._version import __version__
 from penstock.cli import bench, check, explain, info, peek, plan, prepare, report, say, verify
+from penstock.core.errors import PenstockError
 
 _ABOUT = "From raw text to training batches: prepare tokens, look at them, plan and check a run."
 _EXAMPLES = """\

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             return _windows(args, source, tokenizer, whole=True)
         return _documents(args, source, first_rows.documents(source, tokenizer, args.rows))
     if windows:
-        from penstock.text.tokenizers import as_tokenizer
+        from penstock.tokenizers import as_tokenizer
 
         if args.tokenizer is None:
             say.note('no --tokenizer: taking "bytes"')
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _records(args: argparse.Namespace, kind: str, found: list[dict[str, Any]]) -> int:
     if args.tokenizer is not None:
-        from penstock.text.tokenizers import as_tokenizer
+        from penstock.tokenizers import as_tokenizer
 
         tokenizer = as_tokenizer(args.tokenizer)
         for one in found:
@@ -91,7 +91,7 @@ def _records(args: argparse.Namespace, kind: str, found: list[dict[str, Any]]) -
 
 
 def _value(value: Any) -> str:
-    from penstock.report.visible import excerpt
+    from penstock.view.visible import excerpt
 
     if isinstance(value, str):
         return f'"{excerpt(value, _TEXT)}"'

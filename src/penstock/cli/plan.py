@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Works the figures out and shows them."""
     from penstock.cli.inputs import open_tokens
-    from penstock.report.training_run import figures
+    from penstock.view.training_run import figures
 
     source = open_tokens(args.store, args.dtype, args.split_id)
     facts = figures(

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from penstock._errors import DataError, PenstockError
 from penstock.cli import say
 from penstock.cli.arguments import add_json, add_tokenizer, budget, command, number
 from penstock.cli.prompts import add_prompt, as_options, asks_for_prompts, make_engine, open_records
+from penstock.core.errors import DataError, PenstockError
 
 
 def add(commands: Any) -> None:
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         )
     result = made.to_json() | {"source_bytes": int(facts.get("bytes") or 0), "verified": False}
     if made.skipped:
-        from penstock.report.skipped import read_skipped
+        from penstock.view.skipped import read_skipped
 
         kept = read_skipped(out)
         result |= {"skipped_list": str(out / "skipped.jsonl"), "reasons": kept.reasons if kept else made.reasons}
@@ -123,7 +123,7 @@ def _announce(facts: dict[str, Any], out: Path, restart: bool) -> None:
 
 
 def _verify(out: Path, show: bool | None) -> None:
-    from penstock._progress import progress
+    from penstock.core.progress import progress
     from penstock.store.verify import verify
 
     bar = None

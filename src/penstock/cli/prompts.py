@@ -7,8 +7,8 @@ import json
 import re
 from typing import Any
 
-from penstock._errors import PenstockError, UsageError
 from penstock.cli.arguments import number
+from penstock.core.errors import PenstockError, UsageError
 
 # Options that only mean something with a prompt, and options that mean nothing with one.
 _WITH = ("mask", "turn", "max_length", "truncation", "system", "boundary", "specials", "bos", "variable")
@@ -120,8 +120,8 @@ def _spell(name: str) -> str:
 
 def make_engine(args: argparse.Namespace) -> Any:
     """The engine that the options describe."""
-    from penstock.text.prompts.engine import PromptEngine
-    from penstock.text.prompts.own import read_template
+    from penstock.chat.engine import PromptEngine
+    from penstock.chat.tokenizer_template import read_template
 
     source = None if args.chat_template is None else read_template(args.chat_template)
     given = {name: getattr(args, name) for name in _WITH if name != "variable" and getattr(args, name) is not None}

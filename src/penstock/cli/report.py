@@ -34,10 +34,10 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Collects, writes, says where."""
-    from penstock._files import atomic_write
     from penstock.cli.inputs import TOKEN_KINDS, decoder, kind_of, open_texts, open_tokens
-    from penstock.report import collect
-    from penstock.report.page import page
+    from penstock.core.local_files import atomic_write
+    from penstock.view import collect
+    from penstock.view.page import page
 
     kind = kind_of(args.path)
     if kind in TOKEN_KINDS:

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from penstock._errors import PenstockError
-from penstock.report.visible import visible
+from penstock.core.errors import PenstockError
+from penstock.view.visible import visible
 
 
 def out(line: str = "") -> None:

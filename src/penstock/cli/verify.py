@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
     """Verifies and lists all damage."""
     from dataclasses import asdict
 
-    from penstock._progress import progress
     from penstock.cli.inputs import kind_of
+    from penstock.core.progress import progress
     from penstock.store.verify import verify
 
     kind_of(args.store)  # names a preparation that was interrupted for what it is

@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import state as states
-from penstock._errors import UsageError
-from penstock.columns import nbytes
-from penstock.engine.cuts import Cuts
-from penstock.engine.ordered import Ordered
-from penstock.engine.pace import GLANCE, Pace, Trial
+from penstock.core.columns import nbytes
+from penstock.core.errors import UsageError
+from penstock.engine.auto_threads import GLANCE, Pace, Trial
+from penstock.engine.batches import Output, Work
+from penstock.engine.ordered_threads import Ordered
 from penstock.engine.stats import Stats
-from penstock.engine.work import Output, Work
-from penstock.plan import Definition, Mix, build
+from penstock.plan import state as states
+from penstock.plan.build import build
+from penstock.plan.definition import Definition, Mix
+from penstock.plan.step_ranges import Cuts
 
 if TYPE_CHECKING:
-    from penstock.engine.isolate import Isolated
+    from penstock.engine.processes.isolated import Isolated
 
     Items = Ordered | Isolated
 
@@ -207,7 +208,7 @@ class Loader:
         """Starts computing batches [step, stop); gives the items and what is still to do to each."""
         work = self._work()
         if self._workers:
-            from penstock.engine.isolate import Isolated
+            from penstock.engine.processes.isolated import Isolated
 
             isolated = Isolated(
                 work,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.order._pieces import I64
 from penstock.order._superblocks import require
 

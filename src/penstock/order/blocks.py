@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _rng
-from penstock._errors import UsageError
+from penstock.core import randomness
+from penstock.core.errors import UsageError
 from penstock.order.shuffle import LARGEST, permute, unpermute
 
 I64 = NDArray[np.int64]
@@ -83,7 +83,7 @@ class _Layout:
     def shuffled_inside(self, local: I64, window: I64, inverse: bool) -> I64:
         # Windows have one of at most three sizes: full, the one with the ragged block, the last.
         size = self.start_of(window + 1) - self.start_of(window)
-        keys = _rng.keys(_rng.key(self.key, "window"), window)
+        keys = randomness.keys(randomness.key(self.key, "window"), window)
         out = np.empty_like(local)
         for n in np.unique(size).tolist():
             here = size == n
@@ -104,7 +104,7 @@ def _lay_out(n: int, block: int, window: int, key: int) -> _Layout:
     block, window = min(block, max(n, 1)), min(window, max(-(-n // block), 1))  # keeps the arithmetic inside 64 bits
     blocks = -(-n // block)
     missing = blocks * block - n
-    block_key = _rng.key(key, "blocks")
+    block_key = randomness.key(key, "blocks")
     short_slot = int(unpermute([blocks - 1], blocks, block_key)[0]) if blocks else 0
     return _Layout(n, block, window, block_key, blocks, missing, short_slot)
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import UsageError
-from penstock._rng import key as make_key
+from penstock.core.errors import UsageError
+from penstock.core.randomness import key as make_key
 from penstock.order._pieces import I64, Batches, prefix, ranges
 from penstock.order._superblocks import (
     SUPERBLOCK,

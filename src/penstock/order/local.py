@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _rng
+from penstock.core import randomness
 from penstock.order.shuffle import permute
 
 I64 = NDArray[np.int64]
@@ -25,7 +25,7 @@ _BLOCK = 1024
 
 def slots(lo: int, hi: int, size: int, key: int) -> I64:
     """The slot that each position of [lo, hi) empties."""
-    return _rng.integers(_rng.keys(key, np.arange(lo, hi, dtype=np.int64)), 0, size)
+    return randomness.integers(randomness.keys(key, np.arange(lo, hi, dtype=np.int64)), 0, size)
 
 
 def held_before(position: int, size: int, key: int) -> I64:
@@ -94,7 +94,7 @@ def shuffled(begin: Callable[[int], Iterator[Any]], start: int, size: int, key: 
 
 def _drain(kept: list[Any], at: int, start: int, key: int) -> Iterator[tuple[int, Any]]:
     """What is left when the stream has ended, in a permuted order, from position `at`."""
-    order = permute(np.arange(len(kept)), len(kept), _rng.key(key, "drain")).tolist() if kept else []
+    order = permute(np.arange(len(kept)), len(kept), randomness.key(key, "drain")).tolist() if kept else []
     for position, slot in enumerate(order, at):
         if position >= start:
             yield position, kept[slot]

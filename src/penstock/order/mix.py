@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _rng
-from penstock._errors import UsageError
+from penstock.core import randomness
+from penstock.core.errors import UsageError
 from penstock.order.shuffle import LARGEST, permute
 from penstock.order.weights import normalise
 
@@ -176,7 +176,7 @@ class _Stage:
         number = np.array(self.edge(block + 1), np.int64) - before
         first = np.cumsum(number) - number
         in_order = np.repeat(np.arange(number.size, dtype=np.min_scalar_type(number.size)), number)
-        block_key = _rng.key(self.key, "mix", self.start, block)
+        block_key = randomness.key(self.key, "mix", self.start, block)
         labels = in_order[permute(np.arange(self.block), self.block, block_key)]
         draws = np.empty(self.block, np.int64)
         # A stable sort brings the occurrences of each source together, still in the order of positions.
@@ -196,7 +196,7 @@ def _stage(mixture: Mixture, start: int, weights: tuple[float, ...], base: list[
     total = sum(exact)
     scaled = tuple(int(weight / total * _ONE) for weight in exact)
     # Random phases make the expected number of draws exact, also for a stage too short for one draw of a source.
-    phase = tuple(_rng.key(mixture.key, "phase", start, k) << (_SHIFT - 64) for k in range(len(scaled)))
+    phase = tuple(randomness.key(mixture.key, "phase", start, k) << (_SHIFT - 64) for k in range(len(scaled)))
     largest = scaled.index(max(scaled))
     others = sum(1 for k, weight in enumerate(scaled) if weight and k != largest)
     # In a block of at least this length all others can be due at once without using more than the block has.

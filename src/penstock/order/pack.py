@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import DataError, UsageError
-from penstock._rng import key as make_key
+from penstock.core.errors import DataError, UsageError
+from penstock.core.randomness import key as make_key
 from penstock.order._histogram import Patterns, best_fit
 from penstock.order._pieces import I64, Pieces, prefix, put_in_rows, ranges
 from penstock.order._recent import Recent

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 
 # Launchers, most specific first: torchrun's variables are set inside a SLURM or MPI job as well.
 _LAUNCHERS = (

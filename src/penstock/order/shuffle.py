@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import UsageError
-from penstock._rng import U64, mix64
+from penstock.core.errors import UsageError
+from penstock.core.randomness import U64, mix64
 
 I64 = NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 
 
 def proportional(sizes: Sequence[int]) -> tuple[float, ...]:

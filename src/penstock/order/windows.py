@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 
 I64 = NDArray[np.int64]
 

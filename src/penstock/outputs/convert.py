@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import UsageError
-from penstock._optional import need
+from penstock.core.errors import UsageError
+from penstock.core.optional import need
 
 
 @cache

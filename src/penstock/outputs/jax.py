@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock._errors import UsageError
-from penstock._optional import need
-from penstock.columns import Columns, Compact, Ragged
-from penstock.outputs.aligned import Aligned
+from penstock.core.aligned import Aligned
+from penstock.core.columns import Columns, Compact, Ragged
+from penstock.core.errors import UsageError
+from penstock.core.optional import need
 from penstock.outputs.numpy import widened
-from penstock.plan import Definition
+from penstock.plan.definition import Definition
 
 QUICK_BYTES = 4 << 20  # larger batches are taken over by JAX without a copy where they can be
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _rng
-from penstock._errors import UsageError
-from penstock._optional import need
+from penstock.core import randomness
+from penstock.core.errors import UsageError
+from penstock.core.optional import need
 
 
 def jax_module() -> Any:
@@ -86,11 +86,11 @@ def jax_key(seed: int, *parts: int | str) -> Any:
     >>> bool((jax.random.key_data(jax_key(1, "a", 0)) == jax.random.key_data(jax_key(1, "a", 1))).all())
     False
     """
-    return record_keys(np.array([_rng.key(seed, *parts)], np.uint64))[0]
+    return record_keys(np.array([randomness.key(seed, *parts)], np.uint64))[0]
 
 
 def record_keys(keys: NDArray[np.uint64]) -> Any:
-    """JAX random keys, one for each 64-bit key of `penstock._rng`.
+    """JAX random keys, one for each 64-bit key of `penstock.core.randomness`.
 
     >>> record_keys(np.array([1, 2, 3], np.uint64)).shape
     (3,)

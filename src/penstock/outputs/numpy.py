@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import Buffers
-from penstock.columns import Columns, Ragged, nbytes
+from penstock.core.buffers import Buffers
+from penstock.core.columns import Columns, Ragged, nbytes
 
 
 def widened(columns: Columns, ids: frozenset[str], dtype: Any, buffers: Buffers) -> Columns:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import Buffers
-from penstock._errors import UsageError
-from penstock._optional import need
-from penstock.columns import Columns, Ragged
+from penstock.core.buffers import Buffers
+from penstock.core.columns import Columns, Ragged
+from penstock.core.errors import UsageError
+from penstock.core.optional import need
 from penstock.outputs.numpy import widened
 
 

@@ -19,14 +19,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from penstock._errors import StoreError, UsageError
-from penstock._hash import content_id
-from penstock.columns import Columns, Ragged
+from penstock.core.columns import Columns, Ragged
+from penstock.core.errors import StoreError, UsageError
+from penstock.core.hashing import content_id
 from penstock.preparation import evict
 from penstock.preparation.run import TextSource, prepare
 from penstock.sources.tokens import TokenStore
 from penstock.store.manifest import NAME
-from penstock.text.tokenizers import as_tokenizer
+from penstock.tokenizers import as_tokenizer
 
 WAIT_SECONDS = 0.2
 MOST_REPAIRS = 3

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from penstock import _rng
-from penstock._errors import DataError
-from penstock.columns import Ragged
+from penstock.core import randomness
+from penstock.core.columns import Ragged
+from penstock.core.errors import DataError
 from penstock.sources.lines import Chunk
-from penstock.text.tokenizers.bulk import BulkEncoder
+from penstock.tokenizers.bulk import BulkEncoder
 
 AT_ONCE = 3  # chunks being encoded
 SPOT_CHARACTERS = 4000
@@ -99,7 +99,7 @@ def _spot_check(chunk: Chunk, documents: Ragged, encoder: BulkEncoder) -> None:
     """One short document of the chunk, chosen by its place, must have the reference's ids."""
     if encoder.engine == encoder.tokenizer.kind or not chunk.texts:
         return
-    first = _rng.key("spot", *chunk.positions[0]) % len(chunk.texts)
+    first = randomness.key("spot", *chunk.positions[0]) % len(chunk.texts)
     near = range(first, min(first + 32, len(chunk.texts)))
     row = next((i for i in near if len(chunk.texts[i]) <= SPOT_CHARACTERS), None)
     if row is None:

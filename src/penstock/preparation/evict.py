@@ -16,8 +16,8 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from penstock import _files
-from penstock._errors import UsageError
+from penstock.core import local_files
+from penstock.core.errors import UsageError
 
 try:
     import fcntl
@@ -122,7 +122,7 @@ def _evict(root: Path, entry: Path) -> bool:
     try:
         if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with _files.lock(str(entry / ".lock"), PURPOSE + ": making room in the cache"):
+        with local_files.lock(str(entry / ".lock"), PURPOSE + ": making room in the cache"):
             _remove(entry)
         return True  # the file stays: another process may wait for its lock
     except (BlockingIOError, UsageError):

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from penstock import _files
-from penstock._errors import UsageError
+from penstock.core import local_files
+from penstock.core.errors import UsageError
 from penstock.store.layout import ColumnSpec
 from penstock.store.writer import ShardInfo
 
@@ -56,7 +56,7 @@ class Journal:
                 fix="choose another folder, or pass restart=True (--restart) to begin anew",
             )
         if not job_path.exists():
-            _files.atomic_write(str(job_path), orjson.dumps(job))
+            local_files.atomic_write(str(job_path), orjson.dumps(job))
         done: list[Done] = []
         whole = b""
         for line in journal.read_bytes().splitlines(keepends=True) if journal.exists() else ():
@@ -65,7 +65,7 @@ class Journal:
                 break
             done.append(entry)
             whole += line
-        _files.atomic_write(str(journal), whole)
+        local_files.atomic_write(str(journal), whole)
         return done
 
     def _is_there(self, shard: ShardInfo) -> bool:

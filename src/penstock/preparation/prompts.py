@@ -16,16 +16,16 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from penstock._errors import LimitError, RecordError, UsageError
-from penstock.columns import Ragged
+from penstock.chat.chat import ChatTemplate
+from penstock.chat.engine import IGNORED, PromptEngine
+from penstock.core.columns import Ragged
+from penstock.core.errors import LimitError, RecordError, UsageError
 from penstock.preparation.encode import in_order
 from penstock.preparation.records import records_of
 from penstock.preparation.run import SHARD_TOKENS, Made, Prepared, TextSource, make_store
 from penstock.sources import json_fields
 from penstock.sources.lines import Chunk, bare, place
 from penstock.steps.masks import RUNS, encode_runs
-from penstock.text.prompts.chat import ChatTemplate
-from penstock.text.prompts.engine import IGNORED, PromptEngine
 
 _DECIDES = ("mask", "max_length", "truncation", "system", "boundary", "specials", "turn")
 

@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 import orjson
 
-from penstock import _files, _hash
-from penstock._errors import DataError, RecordError, StateError, UsageError
-from penstock._limits import LIMITS, Limits
-from penstock.columns import row, rows_of
+from penstock.core import hashing
+from penstock.core.columns import row, rows_of
+from penstock.core.errors import DataError, RecordError, StateError, UsageError
+from penstock.core.limits import LIMITS, Limits
+from penstock.plan.row_source import RowSource
 from penstock.preparation.run import TextSource
-from penstock.rows import RowSource
 from penstock.sources.base import Source
 from penstock.sources.cutting import Piece
 from penstock.sources.jsonl import SUFFIXES
 from penstock.sources.lines import Chunk, Cursor, LineFiles, bare, place, too_long
+from penstock.storage import filesystem
 
 ROWS = 256
 
@@ -38,7 +39,7 @@ def records_of(source: Any, *, limits: Limits = LIMITS) -> TextSource:
     if hasattr(source, "definition"):  # a pipeline
         return HeldRecords(RowSource(source.definition))
     if isinstance(source, str | os.PathLike) or _are_paths(source):
-        paths = _files.expand(source, None, SUFFIXES)
+        paths = filesystem.expand(source, None, SUFFIXES)
         arrays = [_array(path, limits) for path in paths if path.lower().endswith(".json")]
         if not any(a is not None for a in arrays):
             return JsonRecords(paths, limits=limits)
@@ -65,7 +66,7 @@ def _are_paths(source: Any) -> bool:
 
 def _array(path: str, limits: Limits) -> list[Any] | None:
     """The records of a file that is one JSON array, or None when it is not one."""
-    with _files.open_read(path) as file:
+    with filesystem.open_read(path) as file:
         head = file.read(4096)
         if not head.lstrip().startswith(b"["):
             return None
@@ -87,7 +88,7 @@ def _array(path: str, limits: Limits) -> list[Any] | None:
 class JsonRecords:
     """Files of JSON lines; each line is a record, whole."""
 
-    def __init__(self, paths: _files.Paths, *, limits: Limits = LIMITS) -> None:
+    def __init__(self, paths: filesystem.Paths, *, limits: Limits = LIMITS) -> None:
         self._lines = LineFiles(paths, limits=limits, suffixes=SUFFIXES)
 
     @property
@@ -116,7 +117,9 @@ class JsonRecords:
         return self._lines.describe("jsonl records")
 
     def fingerprint(self) -> str:
-        return _hash.content_id(["json records", *(_hash.file_id(path, self._lines.options) for path in self.paths)])
+        return hashing.content_id(
+            ["json records", *(filesystem.file_id(path, self._lines.options) for path in self.paths)]
+        )
 
 
 class HeldRecords:
@@ -168,4 +171,4 @@ class HeldRecords:
         own = getattr(self.rows, "fingerprint", None)
         if callable(own):
             return f"records:{own()}"
-        return _hash.content_id(["records", *(text for chunk in self.iterate() for text in chunk.texts)])
+        return hashing.content_id(["records", *(text for chunk in self.iterate() for text in chunk.texts)])

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock._errors import BadRecords, RecordError, UsageError
-from penstock.columns import Columns, cut, rows_of, take
-from penstock.plan import Definition
-from penstock.rows import RowSource
+from penstock.core.columns import Columns, cut, rows_of, take
+from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.plan.definition import Definition
+from penstock.plan.row_source import RowSource
 from penstock.sources.lines import Chunk
 from penstock.steps.filter import Filter
 from penstock.steps.limit import Repeat, Skip, Take
@@ -91,7 +91,7 @@ class Texts:
 def _mask(step: Filter, columns: Columns) -> Any:
     if step.batched:
         return np.asarray(step.function(columns))
-    from penstock.columns import row
+    from penstock.core.columns import row
 
     return np.array([bool(step.function(row(columns, i))) for i in range(rows_of(columns))])
 

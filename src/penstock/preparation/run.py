@@ -17,20 +17,20 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import orjson
 
-from penstock import _files
-from penstock._errors import DataError, UsageError
-from penstock._hash import content_id
-from penstock._ledger import Entry, Ledger
-from penstock._progress import progress
-from penstock.columns import Columns, Ragged
+from penstock.core import local_files
+from penstock.core.columns import Columns, Ragged
+from penstock.core.errors import DataError, UsageError
+from penstock.core.hashing import content_id
+from penstock.core.ledger import Entry, Ledger
+from penstock.core.progress import progress
 from penstock.preparation.encode import encoded
 from penstock.preparation.journal import Done, Journal
 from penstock.sources.lines import Chunk
+from penstock.sources.token_stream import with_end
 from penstock.store.layout import token_dtype
 from penstock.store.manifest import Manifest, read_manifest, write_manifest
 from penstock.store.writer import ShardInfo, ShardWriter
-from penstock.text.stream import with_end
-from penstock.text.tokenizers.bulk import BulkEncoder
+from penstock.tokenizers.bulk import BulkEncoder
 
 SHARD_TOKENS = 1 << 25
 SAMPLED_FILES = 4
@@ -152,7 +152,7 @@ def make_store(
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     run = _Run(source, maker, folder, shard_tokens, on_error, budget)
-    with _files.lock(str(folder / ".lock"), "preparing a token store"):
+    with local_files.lock(str(folder / ".lock"), "preparing a token store"):
         finished = None if restart else run.finished()
         if finished is not None:
             return run.report(finished, began, already=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock._errors import UsageError
-from penstock.plan import Definition, Mix
+from penstock.core.errors import UsageError
+from penstock.plan.definition import Definition, Mix
 from penstock.preparation.cache import cached_store
 from penstock.preparation.rows import Texts
 from penstock.preparation.run import TextSource

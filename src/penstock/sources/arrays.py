@@ -13,9 +13,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from penstock import _hash
-from penstock._errors import StateError, UsageError
-from penstock.columns import Column, Columns, Ragged, nbytes, strings, take
+from penstock.core import hashing
+from penstock.core.columns import Column, Columns, Ragged, nbytes, strings, take
+from penstock.core.errors import StateError, UsageError
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.lines import Chunk, Cursor
 
@@ -69,7 +69,7 @@ class Arrays:
             parts: list[Any] = ["arrays"]
             for name, column in self._columns.items():
                 parts += [name, *_parts(name, column)]
-            self._id = _hash.content_id(parts)
+            self._id = hashing.content_id(parts)
         return self._id
 
     def describe(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class Texts:
 
     def fingerprint(self) -> str:
         """Hash of all texts."""
-        self._id = self._id or _hash.content_id(["texts", *self._texts])
+        self._id = self._id or hashing.content_id(["texts", *self._texts])
         return self._id
 
     def describe(self) -> dict[str, Any]:

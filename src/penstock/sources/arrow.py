@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock._errors import DataError
-from penstock._optional import need
-from penstock.columns import Column, Columns, Ragged, strings
+from penstock.core.columns import Column, Columns, Ragged, strings
+from penstock.core.errors import DataError
+from penstock.core.optional import need
 
 _PICKLED = b"arrow.py_extension_type"
 

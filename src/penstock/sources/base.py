@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.columns import Columns
+from penstock.core.columns import Columns
 
 
 @runtime_checkable

@@ -11,10 +11,10 @@ from __future__ import annotations
 import zlib
 from typing import Any, BinaryIO, Protocol
 
-from penstock import _files
-from penstock._errors import DataError, LimitError
-from penstock._limits import Limits
-from penstock._optional import need
+from penstock.core.errors import DataError, LimitError
+from penstock.core.limits import Limits
+from penstock.core.optional import need
+from penstock.storage import filesystem
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _READ = 1 << 16
@@ -34,15 +34,16 @@ class Stream(Protocol):
     def raw_position(self) -> int: ...
 
 
-def kind_of(path: str, options: _files.Options = None) -> str:
+def kind_of(path: str, options: filesystem.Options = None) -> str:
     """ "gzip", "zstd" or "plain", by the first bytes; a name that promises compression is held to it.
 
     >>> import gzip, os, tempfile
+    >>> from penstock.core import local_files
     >>> path = os.path.join(tempfile.mkdtemp(), "a.gz")
-    >>> _files.atomic_write(path, gzip.compress(b"x")); kind_of(path)
+    >>> local_files.atomic_write(path, gzip.compress(b"x")); kind_of(path)
     'gzip'
     """
-    with _files.open_read(path, options) as file:
+    with filesystem.open_read(path, options) as file:
         head = read_up_to(file, 4)
     if head.startswith(_GZIP):
         return "gzip"
@@ -71,9 +72,9 @@ def read_up_to(file: BinaryIO | Stream, n: int) -> bytes:
     return b"".join(parts)
 
 
-def open_stream(path: str, kind: str, limits: Limits, options: _files.Options = None) -> Stream:
+def open_stream(path: str, kind: str, limits: Limits, options: filesystem.Options = None) -> Stream:
     """Opens a file as decompressed bytes from its start."""
-    file = _files.open_read(path, options)
+    file = filesystem.open_read(path, options)
     if kind == "gzip":
         return _Expanding(file, _Gzip(), path, limits)
     if kind == "zstd":

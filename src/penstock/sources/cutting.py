@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import DataError
+from penstock.core.errors import DataError
 from penstock.sources.compressed import Stream
 
 BOM = b"\xef\xbb\xbf"

@@ -14,10 +14,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from penstock import _hash
-from penstock._errors import BadRecords, RecordError, UsageError
-from penstock._optional import need
-from penstock.columns import Columns
+from penstock.core import hashing
+from penstock.core.columns import Columns
+from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.optional import need
 from penstock.sources.arrow import kind_of, to_columns
 
 _HASHED_ROWS = 16_384
@@ -110,8 +110,8 @@ class HFDataset:
                     table = self.dataset.data.fast_slice(lo, len(rows))
                 else:
                     table = self.dataset.data.fast_gather(self._stored(rows))
-                parts.append(_hash.content_id(p for name in self.columns for p in _parts(table.column(name))))
-            self._id = _hash.content_id(parts)
+                parts.append(hashing.content_id(p for name in self.columns for p in _parts(table.column(name))))
+            self._id = hashing.content_id(parts)
         return self._id
 
     def describe(self) -> dict[str, Any]:

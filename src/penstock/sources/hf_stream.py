@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from penstock import _rng
-from penstock._errors import UsageError
-from penstock._optional import need
+from penstock.core import randomness
+from penstock.core.errors import UsageError
+from penstock.core.optional import need
 
 
 class HFStream:
@@ -34,7 +34,7 @@ class HFStream:
         """The records of an epoch from `start` on. Each call is a pass of its own."""
         ordered = self.dataset
         if self.seed is not None:
-            ordered = ordered.shuffle(_rng.key(self.seed, "stream", epoch) >> 32, buffer_size=self.buffer)
+            ordered = ordered.shuffle(randomness.key(self.seed, "stream", epoch) >> 32, buffer_size=self.buffer)
         yield from ordered.skip(start) if start else ordered
 
     @property

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from penstock._errors import RecordError, UsageError
-from penstock.columns import Column, Columns, Ragged, strings
+from penstock.core.columns import Column, Columns, Ragged, strings
+from penstock.core.errors import RecordError, UsageError
 
 TYPES = ("str", "int", "float", "bool", "ints", "floats", "object")
 _NUMBER = (int, float)

@@ -14,13 +14,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from penstock import _files, _hash
-from penstock._errors import BadRecords, RecordError, UsageError
-from penstock._limits import LIMITS, Limits
-from penstock.columns import Columns
+from penstock.core import hashing
+from penstock.core.columns import Columns
+from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.limits import LIMITS, Limits
 from penstock.sources import json_fields
 from penstock.sources.cutting import Piece
 from penstock.sources.lines import Chunk, Cursor, LineFiles, bare, place, too_long
+from penstock.storage import filesystem
 
 SUFFIXES = tuple(stem + end for stem in (".jsonl", ".ndjson", ".json") for end in ("", ".gz", ".zst"))
 
@@ -41,8 +42,8 @@ class JsonlFiles:
     """
 
     def __init__(
-        self, paths: _files.Paths, field: str | None = "text", *, fields: Sequence[str] | None = None,
-        types: Mapping[str, str] | None = None, limits: Limits = LIMITS, storage_options: _files.Options = None,
+        self, paths: filesystem.Paths, field: str | None = "text", *, fields: Sequence[str] | None = None,
+        types: Mapping[str, str] | None = None, limits: Limits = LIMITS, storage_options: filesystem.Options = None,
     ) -> None:  # fmt: skip
         if isinstance(fields, str) or (fields is not None and not all(isinstance(f, str) for f in fields)):
             raise UsageError("fields as a list of names", got=repr(fields), fix="fields=['text', 'label']")
@@ -148,8 +149,8 @@ class JsonlFiles:
 
     def fingerprint(self) -> str:
         """Hash of the fields and of every file's bytes; reads all files once."""
-        ids = [_hash.file_id(path, self._lines.options) for path in self.paths]
-        return _hash.content_id(["jsonl", orjson.dumps(list(self.types.items())), *ids])
+        ids = [filesystem.file_id(path, self._lines.options) for path in self.paths]
+        return hashing.content_id(["jsonl", orjson.dumps(list(self.types.items())), *ids])
 
     def describe(self) -> dict[str, Any]:
         return {**self._lines.describe("jsonl"), "fields": list(self.types)}

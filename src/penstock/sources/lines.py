@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _files
-from penstock._errors import DataError, LimitError, RecordError, StateError, UsageError
-from penstock._limits import Limits
+from penstock.core.errors import DataError, LimitError, RecordError, StateError, UsageError
+from penstock.core.limits import Limits
 from penstock.sources import compressed
 from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints, Piece
+from penstock.storage import filesystem
 
 Cursor = Mapping[str, int]
 Position = tuple[int, int, int]
@@ -90,14 +90,19 @@ class LineFiles:
     """The records of some line files, as bytes. Safe for many threads; pickles without handles."""
 
     def __init__(
-        self, paths: _files.Paths, *, paragraphs: bool = False, limits: Limits, storage_options: _files.Options = None,
+        self,
+        paths: filesystem.Paths,
+        *,
+        paragraphs: bool = False,
+        limits: Limits,
+        storage_options: filesystem.Options = None,
         suffixes: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.options = dict(storage_options or {})
-        self.paths = _files.expand(paths, storage_options, suffixes)
+        self.paths = filesystem.expand(paths, storage_options, suffixes)
         self.paragraphs, self.limits = paragraphs, limits
         self.limit = limits.record_bytes if paragraphs else limits.line_bytes
-        self.stamps = [_files.stamp(path, self.options, fresh=False) for path in self.paths]
+        self.stamps = [filesystem.stamp(path, self.options, fresh=False) for path in self.paths]
         self._kinds: dict[int, str] = {}
         self._fresh()
         if not any(self._has_content(i) for i in range(len(self.paths))):
@@ -146,7 +151,7 @@ class LineFiles:
     def check(self, file: int) -> None:
         """Raises when the file is not the one that was there at the beginning."""
         path, before = self.paths[file], self.stamps[file]
-        now = _files.stamp(path, self.options)
+        now = filesystem.stamp(path, self.options)
         if now != before:
             raise DataError(
                 "the file as it was when it was opened",
@@ -292,11 +297,11 @@ class LineFiles:
             return []
         if self.kind(file) != "plain":
             handle = self._handle(file)
-            return [_files.read_at(handle, start, stop, path) for start, stop in ranges]
-        if not _files.scheme(path) or file not in self._checked:  # asking a server each time would double the cost
+            return [filesystem.read_at(handle, start, stop, path) for start, stop in ranges]
+        if not filesystem.scheme(path) or file not in self._checked:  # asking a server each time would double the cost
             self.check(file)
             self._checked.add(file)
-        return _files.read_ranges(path, ranges, self.options)
+        return filesystem.read_ranges(path, ranges, self.options)
 
     @property
     def what(self) -> str:
@@ -457,7 +462,7 @@ def _record(data: bytes, paragraph: bool) -> bytes:
 
 
 def checked_cursor(
-    cursor: Cursor | None, stamps: Sequence[_files.Stamp], kind: Callable[[int], str]
+    cursor: Cursor | None, stamps: Sequence[filesystem.Stamp], kind: Callable[[int], str]
 ) -> tuple[int, int, int]:
     """File, offset and line of a saved place; a place that cannot be here is refused."""
     n_files = len(stamps)

@@ -17,7 +17,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._errors import StoreError
+from penstock.core.errors import StoreError
 from penstock.sources.tokens import TokenFiles, token_file
 from penstock.store.doctable import search
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._errors import StoreError, UsageError
+from penstock.core.errors import StoreError, UsageError
 from penstock.sources.tokens import TokenFile, TokenFiles, opened, split_at, token_file, token_kind
 from penstock.store.doctable import OffsetTable
 

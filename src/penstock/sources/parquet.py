@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _files, _hash
-from penstock._errors import BadRecords, DataError, LimitError, RecordError, StateError, UsageError
-from penstock._limits import LIMITS, Limits
-from penstock._optional import need
-from penstock.columns import Columns, scatter
+from penstock.core import hashing
+from penstock.core.columns import Columns, scatter
+from penstock.core.errors import BadRecords, DataError, LimitError, RecordError, StateError, UsageError
+from penstock.core.limits import LIMITS, Limits
+from penstock.core.optional import need
 from penstock.sources import arrow
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.lines import Chunk, Cursor
+from penstock.storage import filesystem
 
 SUFFIXES = (".parquet", ".pq")
 _KEPT_GROUPS = 8
@@ -43,14 +44,14 @@ class ParquetFiles:
     """
 
     def __init__(
-        self, paths: _files.Paths, columns: Sequence[str] | None = None, *, text: str = "text",
-        limits: Limits = LIMITS, storage_options: _files.Options = None,
+        self, paths: filesystem.Paths, columns: Sequence[str] | None = None, *, text: str = "text",
+        limits: Limits = LIMITS, storage_options: filesystem.Options = None,
     ) -> None:  # fmt: skip
         if isinstance(columns, str):
             columns = [columns]
         self.text, self.limits, self.options = text, limits, dict(storage_options or {})
-        self.paths = _files.expand(paths, storage_options, SUFFIXES)
-        self.stamps = [_files.stamp(path, self.options, fresh=False) for path in self.paths]
+        self.paths = filesystem.expand(paths, storage_options, SUFFIXES)
+        self.stamps = [filesystem.stamp(path, self.options, fresh=False) for path in self.paths]
         self.kinds: dict[str, str] = {}
         counts: list[NDArray[np.int64]] = []
         for path in self.paths:
@@ -111,10 +112,14 @@ class ParquetFiles:
     def _open(self, path: str) -> Iterator[Any]:
         pq = need("pyarrow.parquet", extra="parquet", purpose="to read Parquet files")
         bound = self.limits.manifest_bytes
-        source = _files.open_read(path, self.options)  # checks that it is a readable, regular file
+        source = filesystem.open_read(path, self.options)  # checks that it is a readable, regular file
         with source:
             # A local file is read by pyarrow itself, outside the GIL.
-            place = source if _files.scheme(path) else need("pyarrow", extra="parquet").OSFile(_files.local(path), "rb")
+            place = (
+                source
+                if filesystem.scheme(path)
+                else need("pyarrow", extra="parquet").OSFile(filesystem.local(path), "rb")
+            )
             try:
                 file = pq.ParquetFile(place, thrift_string_size_limit=bound, thrift_container_size_limit=bound)
             except Exception as error:
@@ -134,7 +139,7 @@ class ParquetFiles:
         return list(self.kinds)
 
     def _check(self, file: int) -> None:
-        now = _files.stamp(self.paths[file], self.options)
+        now = filesystem.stamp(self.paths[file], self.options)
         if now != self.stamps[file]:
             raise DataError(
                 "the file as it was when it was opened",
@@ -269,8 +274,8 @@ class ParquetFiles:
 
     def fingerprint(self) -> str:
         """Hash of the columns and of every file's bytes; reads all files once."""
-        ids = [_hash.file_id(path, self.options) for path in self.paths]
-        return _hash.content_id(["parquet", *self.kinds, None, *ids])
+        ids = [filesystem.file_id(path, self.options) for path in self.paths]
+        return hashing.content_id(["parquet", *self.kinds, None, *ids])
 
     def describe(self) -> dict[str, Any]:
         total = sum(stamp.size for stamp in self.stamps)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import BadRecords, RecordError, UsageError
-from penstock.audio.decode import decode
-from penstock.audio.probe import probe
-from penstock.audio.resample import resampled_length
-from penstock.columns import Columns, Ragged, strings
+from penstock.codecs.audio.decode import decode
+from penstock.codecs.audio.probe import probe
+from penstock.codecs.audio.resample import resampled_length
+from penstock.core.columns import Columns, Ragged, strings
+from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.sources.folders import AudioFolder, Labels
 
 I64 = NDArray[np.int64]
@@ -27,7 +27,7 @@ class Recordings(AudioFolder):
     """Ragged `audio` (float32, mono) at `sample_rate`, `lengths`, `path` and, with labels, `label`.
 
     >>> import tempfile, pathlib
-    >>> from penstock.audio import wav
+    >>> from penstock.codecs.audio import wav
     >>> root = pathlib.Path(tempfile.mkdtemp())
     >>> for n in (40, 20): _ = (root / f"{n}.wav").write_bytes(wav.encode(np.zeros(n), 8000))
     >>> Recordings(root, None, sample_rate=16000).lengths(np.array([0, 1])).tolist()

@@ -19,13 +19,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock import _files
-from penstock._errors import BadRecords, DataError, PenstockError, RecordError, UsageError
-from penstock._hash import content_id
-from penstock._limits import LIMITS, Limits
-from penstock.columns import Columns, strings
+from penstock.core.columns import Columns, strings
+from penstock.core.errors import BadRecords, DataError, PenstockError, RecordError, UsageError
+from penstock.core.hashing import content_id
+from penstock.core.limits import LIMITS, Limits
 from penstock.sources.names import Names
 from penstock.sources.tar_index import TarIndex, index_of
+from penstock.storage import filesystem
 
 
 class TarShards:
@@ -49,14 +49,14 @@ class TarShards:
 
     def __init__(
         self,
-        paths: _files.Paths,
+        paths: filesystem.Paths,
         *,
         parts: Sequence[str] | None = None,
         index: str | os.PathLike[str] | None = "beside",
         limits: Limits = LIMITS,
-        storage_options: _files.Options = None,
+        storage_options: filesystem.Options = None,
     ) -> None:
-        self.paths = _files.expand(paths, storage_options, (".tar",))
+        self.paths = filesystem.expand(paths, storage_options, (".tar",))
         self.limits, self.options = limits, storage_options
         place = None if index is None else os.fspath(index)
         self.skipped = 0
@@ -117,7 +117,7 @@ class TarShards:
         try:
             if any(wide):
                 raise DataError("parts of a record side by side", got="far apart", where=path)
-            blobs = _files.read_ranges(path, ranges, self.options)
+            blobs = filesystem.read_ranges(path, ranges, self.options)
         except PenstockError as error:
             for row in rows:
                 where = f"{path}, record {self.keys[int(indices[row])]!r}"

@@ -15,11 +15,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from penstock import _files
-from penstock._errors import DataError
-from penstock._hash import content_id
-from penstock._limits import Limits
+from penstock.core import local_files
+from penstock.core.errors import DataError
+from penstock.core.hashing import content_id
+from penstock.core.limits import Limits
 from penstock.sources.tar_walk import Member, walk
+from penstock.storage import filesystem
 
 SUFFIX = ".penstock-index.json"
 _FORMAT = "penstock-tar-index-1"
@@ -40,14 +41,14 @@ class TarIndex:
         self.total = total
 
 
-def index_of(path: str, where: str | None, limits: Limits, options: _files.Options = None) -> tuple[TarIndex, bool]:
+def index_of(path: str, where: str | None, limits: Limits, options: filesystem.Options = None) -> tuple[TarIndex, bool]:
     """The index of an archive and whether a side-car holds it. `where`: "beside", a folder, or None for no file."""
-    total = _files.size(path, options)
+    total = filesystem.size(path, options)
     side = _side_path(path, where)
     held = _load(side, limits) if side is not None and os.path.isfile(side) else None
     if held is not None and held.total == total:
         return held, True
-    with _files.open_read(path, options) as file:
+    with filesystem.open_read(path, options) as file:
         head = file.read(6)
         if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd" or head[:6] == b"\xfd7zXZ\0":
             raise DataError(
@@ -65,10 +66,10 @@ def index_of(path: str, where: str | None, limits: Limits, options: _files.Optio
 
 
 def _side_path(path: str, where: str | None) -> str | None:
-    if where is None or (where == "beside" and _files.scheme(path)):
+    if where is None or (where == "beside" and filesystem.scheme(path)):
         return None
     if where == "beside":
-        return _files.local(path) + SUFFIX
+        return filesystem.local(path) + SUFFIX
     # two archives of one name in different folders must not share a side-car
     return os.path.join(where, f"{os.path.basename(path)}.{content_id([os.path.abspath(path)])[:12]}{SUFFIX}")
 
@@ -87,7 +88,7 @@ def _save(side: str, index: TarIndex) -> bool:
         }
     )
     try:
-        _files.atomic_write(side, content_id([body]).encode() + b"\n" + body)
+        local_files.atomic_write(side, content_id([body]).encode() + b"\n" + body)
     except OSError:  # a read-only place: the index lives in memory, and `describe` says so
         return False
     return True

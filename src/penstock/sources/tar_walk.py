@@ -13,8 +13,8 @@ from typing import BinaryIO, NamedTuple
 
 import xxhash
 
-from penstock._errors import DataError
-from penstock._limits import Limits
+from penstock.core.errors import DataError
+from penstock.core.limits import Limits
 
 BLOCK = 512
 MAX_MEMBERS = 1_000_000

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _files, _hash
-from penstock._errors import BadRecords, DataError, RecordError, UsageError
-from penstock._limits import LIMITS, Limits
-from penstock.columns import Columns, strings
+from penstock.core import hashing
+from penstock.core.columns import Columns, strings
+from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
+from penstock.core.limits import LIMITS, Limits
 from penstock.sources import compressed
 from penstock.sources.cutting import BOM, PIECE_BYTES, Piece
 from penstock.sources.lines import Chunk, Cursor, LineFiles, bare, checked_cursor, place, too_long
+from penstock.storage import filesystem
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".txt.gz", ".txt.zst", ".md.gz", ".md.zst")
 MODES = ("file", "line", "paragraph")
@@ -42,8 +43,8 @@ class TextFiles:
     """
 
     def __init__(
-        self, paths: _files.Paths, *, mode: str = "file", errors: str = "strict", limits: Limits = LIMITS,
-        storage_options: _files.Options = None,
+        self, paths: filesystem.Paths, *, mode: str = "file", errors: str = "strict", limits: Limits = LIMITS,
+        storage_options: filesystem.Options = None,
     ) -> None:  # fmt: skip
         if mode not in MODES:
             raise UsageError(f"mode as one of {', '.join(MODES)}", got=repr(mode), fix="mode='file' keeps files whole")
@@ -114,8 +115,8 @@ class TextFiles:
 
     def fingerprint(self) -> str:
         """Hash of the mode and of every file's bytes; reads all files once."""
-        ids = [_hash.file_id(path, self._source.options) for path in self.paths]
-        return _hash.content_id(["text", self.mode, self.errors, *ids])
+        ids = [filesystem.file_id(path, self._source.options) for path in self.paths]
+        return hashing.content_id(["text", self.mode, self.errors, *ids])
 
     def describe(self) -> dict[str, Any]:
         return {**self._source.describe("text"), "mode": self.mode}
@@ -166,10 +167,10 @@ class _WholeFiles:
 
     what = "file"
 
-    def __init__(self, paths: _files.Paths, limits: Limits, options: _files.Options) -> None:
+    def __init__(self, paths: filesystem.Paths, limits: Limits, options: filesystem.Options) -> None:
         self.options = dict(options or {})
-        found = _files.expand(paths, options, SUFFIXES)
-        stamps = [_files.stamp(path, self.options, fresh=False) for path in found]
+        found = filesystem.expand(paths, options, SUFFIXES)
+        stamps = [filesystem.stamp(path, self.options, fresh=False) for path in found]
         self.empty = [path for path, stamp in zip(found, stamps, strict=True) if not stamp.size]
         self.paths = [path for path, stamp in zip(found, stamps, strict=True) if stamp.size]
         self.stamps = [stamp for stamp in stamps if stamp.size]

@@ -15,11 +15,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from penstock import _hash
-from penstock._errors import BadRecords, RecordError, UsageError
-from penstock._optional import need
-from penstock.columns import Column, Columns, Ragged, stack, strings
+from penstock.core import hashing
+from penstock.core.columns import Column, Columns, Ragged, stack, strings
+from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.optional import need
 from penstock.sources.tfrecord import RecordFiles
+from penstock.storage import filesystem
 
 
 def tfds_module() -> Any:
@@ -123,8 +124,8 @@ class TFDSource:
         if not self._id:
             parts: list[Any] = ["tfds", orjson.dumps(self._features.to_json(), option=orjson.OPT_SORT_KEYS)]
             for path, skip, take in self._spans():
-                parts += [_hash.file_id(path), skip, take]
-            self._id = _hash.content_id(parts)
+                parts += [filesystem.file_id(path), skip, take]
+            self._id = hashing.content_id(parts)
         return self._id
 
     def describe(self) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock import _files
-from penstock._errors import DataError
+from penstock.core.errors import DataError
+from penstock.storage import filesystem
 
 _LENGTH = struct.Struct("<Q")
 _HEAD, _TAIL = 12, 4  # length and its sum; the data's sum
@@ -25,8 +25,8 @@ class RecordFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with _files.open_read(path) as file:
-            self._map: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if _files.size(path) else b""
+        with filesystem.open_read(path) as file:
+            self._map: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if filesystem.size(path) else b""
         self._starts = self._index()
 
     def _index(self) -> Any:

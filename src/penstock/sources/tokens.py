@@ -18,8 +18,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._errors import StoreError, UsageError
-from penstock.columns import Columns, Ragged
+from penstock.core.columns import Columns, Ragged
+from penstock.core.errors import StoreError, UsageError
 from penstock.store import gather as cut
 from penstock.store.arrays import OpenArrays, Part, Table
 from penstock.store.doctable import DocTable, OffsetTable, check_range

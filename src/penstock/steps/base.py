@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any
 
-from penstock._code import code_id
-from penstock._errors import UsageError
-from penstock._ledger import Ledger
+from penstock.core.errors import UsageError
+from penstock.core.function_id import code_id
+from penstock.core.ledger import Ledger
 from penstock.steps.node import Node
 
 

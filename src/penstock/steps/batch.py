@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.steps.base import Context, Step, whole_number
 from penstock.steps.node import Node
 

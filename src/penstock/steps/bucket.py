@@ -12,8 +12,8 @@ from typing import get_args
 
 import numpy as np
 
-from penstock._errors import UsageError
-from penstock.batching.layout import Side
+from penstock.collate.layout import Side
+from penstock.core.errors import UsageError
 from penstock.order._superblocks import LengthSource, require_choice
 from penstock.order.buckets import BucketPlan, bucket_of, plan_buckets
 from penstock.steps.base import whole_number

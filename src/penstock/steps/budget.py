@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from penstock._errors import UsageError
-from penstock.batching.layout import Side
+from penstock.collate.layout import Side
+from penstock.core.errors import UsageError
 from penstock.order._superblocks import LengthSource, require, require_choice
 from penstock.order.budget import OVERLONG, BudgetPlan, plan_budget
 from penstock.steps.base import whole_number

@@ -15,12 +15,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _rng
-from penstock._errors import BadRecords, PenstockError, RecordError, UsageError
-from penstock.audio import features as sound
-from penstock.audio.decode import decode
-from penstock.audio.probe import AudioInfo, probe
-from penstock.columns import Columns, Ragged
+from penstock.codecs.audio import features as sound
+from penstock.codecs.audio.decode import decode
+from penstock.codecs.audio.probe import AudioInfo, probe
+from penstock.core import randomness
+from penstock.core.columns import Columns, Ragged
+from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.steps.base import Context
 from penstock.steps.mapping import row_keys
 from penstock.steps.media import Media, MediaStep, located, payloads
@@ -88,16 +88,16 @@ class DecodeAudio(MediaStep):
         return round((self.duration or 0) * self.sample_rate)
 
     def build(self, child: Node, context: Context) -> Node:
-        return _Decoded(child, self, _rng.key(context.seed, self.name, context.place))
+        return _Decoded(child, self, randomness.key(context.seed, self.name, context.place))
 
-    def start(self, info: AudioInfo, key: _rng.U64) -> float:
+    def start(self, info: AudioInfo, key: randomness.U64) -> float:
         """Where the slice of one file begins, in seconds; the start where the file is short or its length unknown."""
         room = info.frames - round((self.duration or 0) * info.sample_rate)
         if self.offset == "start" or self.duration is None or room <= 0:
             return 0.0
-        return float(_rng.integers(key, 0, room + 1)[0]) / info.sample_rate
+        return float(randomness.integers(key, 0, room + 1)[0]) / info.sample_rate
 
-    def apply(self, medias: list[Media], keys: _rng.U64) -> Columns:
+    def apply(self, medias: list[Media], keys: randomness.U64) -> Columns:
         """Columns of these files; `BadRecords` names each bad one."""
         rows: list[F32] = []
         errors: list[RecordError] = []
@@ -129,7 +129,7 @@ class DecodeAudio(MediaStep):
         out: Columns = {self.out: made, "lengths": lengths}
         return out | ({"mask": np.arange(width) < lengths[:, None]} if self.mask else {})
 
-    def _one(self, media: Media, key: _rng.U64) -> F32:
+    def _one(self, media: Media, key: randomness.U64) -> F32:
         start = 0.0
         if self.duration is not None and self.offset == "random":
             start = self.start(probe(media, limits=self.limits), key)

@@ -15,23 +15,23 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _rng
-from penstock._buffers import Buffers
-from penstock._errors import BadRecords, PenstockError, RecordError, UsageError
-from penstock._whole import Arena, read_whole
-from penstock.columns import Columns
-from penstock.image.batch import fill_row
-from penstock.image.decode import How
-from penstock.image.geometry import center_crop_params, crop_params, flip_params, opencv
-from penstock.image.jpeg import CHANNELS
-from penstock.image.normalise import Stat, normalise, table_for
-from penstock.image.probe import Data, ImageInfo, probe
-from penstock.image.resize import METHODS
-from penstock.sources.folders import ImageFolder
+from penstock.codecs.image.batch import fill_row
+from penstock.codecs.image.decode import How
+from penstock.codecs.image.geometry import center_crop_params, crop_params, flip_params, opencv
+from penstock.codecs.image.jpeg import CHANNELS
+from penstock.codecs.image.normalise import Stat, normalise, table_for
+from penstock.codecs.image.probe import Data, ImageInfo, probe
+from penstock.codecs.image.resize import METHODS
+from penstock.core import randomness
+from penstock.core.buffers import Buffers
+from penstock.core.columns import Columns
+from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
+from penstock.sources.folders import FilePath, ImageFolder
 from penstock.steps.base import Context
 from penstock.steps.mapping import row_keys
-from penstock.steps.media import FilePath, Media, MediaStep, located, payloads
+from penstock.steps.media import Media, MediaStep, located, payloads
 from penstock.steps.node import Above, Fetched, Leaf, Node, Picks
+from penstock.storage.small_files import Arena, read_whole
 
 _local = threading.local()
 
@@ -105,9 +105,9 @@ class DecodeImages(MediaStep):
         return (0.5 if self.crop == "random" else 0.0) if self.flip is None else float(self.flip)
 
     def build(self, child: Node, context: Context) -> Node:
-        return _Decoded(child, self, _rng.key(context.seed, self.name, context.place))
+        return _Decoded(child, self, randomness.key(context.seed, self.name, context.place))
 
-    def boxes(self, infos: list[ImageInfo], keys: _rng.U64) -> NDArray[np.int64] | None:
+    def boxes(self, infos: list[ImageInfo], keys: randomness.U64) -> NDArray[np.int64] | None:
         """Which box of each picture is wanted; None for the whole of each."""
         if self.crop is None:
             return None
@@ -117,7 +117,7 @@ class DecodeImages(MediaStep):
             return crop_params(keys, heights, widths, self.scale, self.ratio)
         return center_crop_params(heights, widths, self.size[1] / self.size[0], self.share)
 
-    def apply(self, medias: list[Media], keys: _rng.U64, buffers: Buffers, own: bool = False) -> NDArray[Any]:
+    def apply(self, medias: list[Media], keys: randomness.U64, buffers: Buffers, own: bool = False) -> NDArray[Any]:
         """The array of these pictures; `BadRecords` names the bad ones, by their headers before any is decoded.
 
         `own`: nobody else looks at their bytes.

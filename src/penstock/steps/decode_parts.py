@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from penstock._errors import BadRecords, RecordError, UsageError
-from penstock._limits import LIMITS
-from penstock.columns import Column, stack, strings
+from penstock.core.columns import Column, stack, strings
+from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.limits import LIMITS
 from penstock.sources.json_fields import shallow
 from penstock.steps.base import Context, Step
 from penstock.steps.media import located

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock import _rng
-from penstock._errors import UserCodeError
-from penstock.columns import row, take
+from penstock.core import randomness
+from penstock.core.columns import row, take
+from penstock.core.errors import UserCodeError
 from penstock.steps.base import Context, Step
 from penstock.steps.mapping import check_function, failed
 from penstock.steps.node import Above, Fetched, Node, Picks
@@ -40,7 +40,7 @@ class _Filtered(Above):
     def __init__(self, child: Node, step: Filter, context: Context) -> None:
         super().__init__(child)
         self.step, self.note = step, Noted(context.refusals)
-        self.base = _rng.key(context.seed, "filter", context.place)
+        self.base = randomness.key(context.seed, "filter", context.place)
 
     def fetch(self, picks: Picks) -> Fetched:
         return refill(self._attempt, self.child, picks, self.base, "the filter")

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock import _rng
-from penstock._errors import BadRecords, RecordError, UsageError, UserCodeError
-from penstock._ledger import Ledger
-from penstock.columns import Columns
+from penstock.core import randomness
+from penstock.core.columns import Columns
+from penstock.core.errors import BadRecords, RecordError, UsageError, UserCodeError
+from penstock.core.ledger import Ledger
 from penstock.steps.base import Context, Step
 from penstock.steps.node import Above, Fetched, Node, Picks
 from penstock.steps.refill import Kept, Noted, refill
@@ -40,7 +40,7 @@ class SkipErrors(Step):
         if isinstance(allowed, float):
             allowed = None if child.size is None else int(allowed * child.size)
         context.ledger.budget = allowed
-        return _Guarded(child, context.ledger, _rng.key(context.seed, "skip_errors", context.place))
+        return _Guarded(child, context.ledger, randomness.key(context.seed, "skip_errors", context.place))
 
 
 class _Guarded(Above):

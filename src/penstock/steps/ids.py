@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.steps.node import Node
 
 

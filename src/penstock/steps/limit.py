@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.steps.base import Context, Step, whole_number
 from penstock.steps.node import I64, Above, Epoch, Node, Picks
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock import _rng
-from penstock._errors import PenstockError, UsageError, UserCodeError
-from penstock.columns import Column, Columns, from_rows, row, rows_of
+from penstock.core import randomness
+from penstock.core.columns import Column, Columns, from_rows, row, rows_of
+from penstock.core.errors import PenstockError, UsageError, UserCodeError
 from penstock.steps.base import Context, Step
 from penstock.steps.node import Above, Fetched, Node, Picks
 
@@ -32,9 +32,9 @@ def check_function(function: Any, verb: str) -> None:
         raise UsageError(f"a function in .{verb}()", got=repr(function), fix=f".{verb}(lambda record: ...)")
 
 
-def row_keys(base: int, picks: Picks) -> _rng.U64:
+def row_keys(base: int, picks: Picks) -> randomness.U64:
     """A random key per row, from its record and pass alone."""
-    return _rng.keys(base, picks.column("epoch"), picks.column("leaf"), picks.record)
+    return randomness.keys(base, picks.column("epoch"), picks.column("leaf"), picks.record)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Map(Step):
         check_function(self.function, "map")
 
     def build(self, child: Node, context: Context) -> Node:
-        return _Mapped(child, self.function, _rng.key(context.seed, "map", context.place))
+        return _Mapped(child, self.function, randomness.key(context.seed, "map", context.place))
 
 
 class _Mapped(Above):
@@ -62,7 +62,7 @@ class _Mapped(Above):
         keys = row_keys(self.base, used) if self.random else None
         out = []
         for i in range(len(used)):
-            extra = {} if keys is None else {"rng": _rng.generator(int(keys[i]))}
+            extra = {} if keys is None else {"rng": randomness.generator(int(keys[i]))}
             try:
                 made = self.function(row(columns, i), **extra)
             except Exception as error:
@@ -132,7 +132,7 @@ class MapBatches(Step):
                 got="single rows",
                 fix="put .batch(n) before it",
             )
-        return _MappedBlocks(child, self, _rng.key(context.seed, "map_batches", context.place))
+        return _MappedBlocks(child, self, randomness.key(context.seed, "map_batches", context.place))
 
     def apply(self, columns: Columns, picks: Picks, base: int) -> Columns:
         """Calls the function on columns and checks what came back."""
@@ -179,7 +179,7 @@ def _checked_columns(made: Any, function: Any, rows: int) -> Columns:
 
 
 def _as_column(value: Any) -> Column:
-    from penstock.columns import Ragged, stack
+    from penstock.core.columns import Ragged, stack
 
     if isinstance(value, Ragged) or hasattr(value, "dtype"):
         return value  # type: ignore[no-any-return]

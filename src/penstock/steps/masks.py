@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.columns import Columns, Ragged
+from penstock.core.columns import Columns, Ragged
 from penstock.order._pieces import I64, prefix
 
 RUNS = "loss_runs"

@@ -11,19 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from penstock._errors import BadRecords, RecordError, UsageError
-from penstock._limits import LIMITS, Limits
-from penstock.columns import Columns, rows_of
+from penstock.core.columns import Columns, rows_of
+from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.limits import LIMITS, Limits
+from penstock.sources.folders import FilePath
 from penstock.steps.base import Step
 from penstock.steps.mapping import place_of
 from penstock.steps.node import Node, Picks
-
-
-class FilePath(str):
-    """The place of a file that a source has listed itself: the only text that is opened."""
-
-    __slots__ = ()
-
 
 Media = bytes | bytearray | memoryview | FilePath
 
@@ -46,7 +40,7 @@ class MediaStep(Step):
 def payloads(columns: Columns, name: str, verb: str, fix: str) -> list[Media]:
     """The encoded files of a column; `BadRecords` lists rows that hold none.
 
-    >>> from penstock.columns import strings
+    >>> from penstock.core.columns import strings
     >>> payloads({"image": strings([b"1", {"bytes": b"2", "path": None}])}, "image", "decode_images", "")
     [b'1', b'2']
     """

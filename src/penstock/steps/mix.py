@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock._errors import UsageError
-from penstock.columns import Columns, scatter
+from penstock.core.columns import Columns, scatter
+from penstock.core.errors import UsageError
 from penstock.order.mix import Mixture
 from penstock.steps.node import I64, Bounds, Epoch, Fetched, Leaf, Node, Picks, rows_at
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import Empty
-from penstock._errors import BadRecords, StageError, UserCodeError
-from penstock.columns import Columns
+from penstock.core.buffers import Empty
+from penstock.core.columns import Columns
+from penstock.core.errors import BadRecords, StageError, UserCodeError
 from penstock.sources.base import Source, TokenSource
 from penstock.steps.masks import IGNORE, RUNS, with_labels
 

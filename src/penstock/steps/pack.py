@@ -18,8 +18,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from penstock import _rng
-from penstock._errors import UsageError
+from penstock.core import randomness
+from penstock.core.errors import UsageError
 from penstock.order._pieces import Pieces, prefix, put_in_rows
 from penstock.order.chunk import ChunkPlan
 from penstock.order.pack import OVERLONG, PackPlan
@@ -88,7 +88,7 @@ class Pack(Step):
                 got="another step" if source is None else f"records of {source.describe().get('kind', 'a source')}",
                 fix="put .tokenize(...) before .pack(), and .shuffle(), .take() and the rest after it",
             )
-        return _Packed(child, source, self, _rng.key(context.seed, "pack", context.place))
+        return _Packed(child, source, self, randomness.key(context.seed, "pack", context.place))
 
 
 class _Packed(Above):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import Empty
-from penstock.columns import Columns
+from penstock.core.buffers import Empty
+from penstock.core.columns import Columns
 from penstock.steps.masks import IGNORE
 from penstock.steps.node import Later, Picks
 from penstock.steps.pack_layout import I32, PackLayout

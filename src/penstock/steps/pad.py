@@ -16,11 +16,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import Buffers
-from penstock._errors import RecordError, UsageError
-from penstock.batching.layout import Layout, Side, check_padding, lay_out, valid_mask
-from penstock.batching.pad import counts_of, place
-from penstock.columns import Column, Columns, Ragged
+from penstock.collate.layout import Layout, Side, check_padding, lay_out, valid_mask
+from penstock.collate.pad import counts_of, place
+from penstock.core.buffers import Buffers
+from penstock.core.columns import Column, Columns, Ragged
+from penstock.core.errors import RecordError, UsageError
 from penstock.steps.base import Context, Step, whole_number
 from penstock.steps.node import Node, Picks
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock import _rng
-from penstock._errors import UsageError
-from penstock.columns import Columns, Ragged
+from penstock.core import randomness
+from penstock.core.columns import Columns, Ragged
+from penstock.core.errors import UsageError
 from penstock.order._pieces import Batches
 from penstock.order._superblocks import LengthSource
 from penstock.order.balance import attention_cost, deal
@@ -70,7 +70,7 @@ class PlannedStep(Step):
                 got="another step" if source is None else f"records of {source.describe().get('kind', 'a source')}",
                 fix=rows_before(self.name) if source is None else f"put .tokenize(...) before .{self.name}()",
             )
-        key = _rng.key(context.seed, self.name, context.place) if shuffled is None else shuffled.base
+        key = randomness.key(context.seed, self.name, context.place) if shuffled is None else shuffled.base
         made = self.plan(lambda a, b: measure(np.arange(a, b)), len(leaf.source), key)
         return Planned(leaf, self, made, measure, shuffle=shuffled is not None)
 

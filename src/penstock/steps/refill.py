@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock import _rng
-from penstock._errors import DataError
-from penstock._ledger import Ledger
-from penstock.columns import Columns, scatter
+from penstock.core import randomness
+from penstock.core.columns import Columns, scatter
+from penstock.core.errors import DataError
+from penstock.core.ledger import Ledger
 from penstock.order.shuffle import permute
 from penstock.steps.node import I64, Fetched, Node, Picks, rows_at
 
@@ -60,7 +60,7 @@ def refill(attempt: Callable[[Picks], Kept], child: Node, picks: Picks, base: in
     slot, epoch = picks.column("slot"), picks.column("epoch")
     holes = np.setdiff1d(np.arange(len(picks)), kept.places)
     parts, used = [(kept.places, kept.columns)] if len(kept.places) else [], picks.put(kept.places, kept.picks)
-    spare_keys = _rng.keys(base, slot)
+    spare_keys = randomness.keys(base, slot)
     for turn in range(min(size, MOST_TRIES)):
         position = permute(np.full(len(holes), turn, np.int64), size, spare_keys[holes])
         spares = replace(child.pick(position, epoch[holes]), slot=slot[holes], tries=np.full(len(holes), turn + 1))

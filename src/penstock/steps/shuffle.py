@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock import _rng
-from penstock._errors import UsageError
+from penstock.core import randomness
+from penstock.core.errors import UsageError
 from penstock.order._superblocks import WINDOW, shuffle_windows
 from penstock.order.blocks import permute_blocks
 from penstock.order.shuffle import permute
@@ -45,7 +45,7 @@ class Shuffled(Above):
         super().__init__(child)
         self.rows = size
         self.step = step
-        self.base = _rng.key(step.seed, "shuffle", place)
+        self.base = randomness.key(step.seed, "shuffle", place)
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         if isinstance(epoch, np.ndarray):
@@ -56,7 +56,7 @@ class Shuffled(Above):
         """Positions of several epochs at once: a permutation for each epoch, or one call with a key per position."""
         passes, which = np.unique(epoch, return_inverse=True)
         if len(passes) > FEW and self.step.block is None:
-            keys = np.array([_rng.key(self.base, int(e)) for e in passes], np.uint64)
+            keys = np.array([randomness.key(self.base, int(e)) for e in passes], np.uint64)
             return permute(position, self.rows, keys[which])
         order = np.empty_like(position)
         for number, e in enumerate(passes):
@@ -65,7 +65,7 @@ class Shuffled(Above):
         return order
 
     def _permute(self, position: I64, epoch: int) -> I64:
-        key = _rng.key(self.base, epoch)
+        key = randomness.key(self.base, epoch)
         if self.step.block is None:
             if self.child.stretches is not None:
                 return shuffle_windows(position, self.child.stretches, self.step.window or WINDOW, key)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 
 
 class DocTable(Protocol):

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import UsageError
+from penstock.core.errors import UsageError
 from penstock.store.arrays import Part, Table, everywhere, windows
 
 _COPY_ABOVE = 24  # mean tokens per document above which one slice copy each beats index arithmetic

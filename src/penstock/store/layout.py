@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from penstock._errors import StoreError, UsageError
+from penstock.core.errors import StoreError, UsageError
 
 VERSION = 1
 MAGIC = b"PENSTOCK"

@@ -16,9 +16,9 @@ from typing import Any
 
 import xxhash
 
-from penstock import _files
-from penstock._errors import StoreError, UsageError
 from penstock._version import __version__
+from penstock.core import local_files
+from penstock.core.errors import StoreError, UsageError
 from penstock.store import layout
 from penstock.store.layout import ColumnSpec, canonical_json, count
 from penstock.store.writer import ShardInfo
@@ -67,7 +67,7 @@ def write_manifest(
     """Seals a folder of finished shards. `eos_id` is the id appended to every document, or None when none was.
 
     >>> import tempfile
-    >>> from penstock.columns import Ragged
+    >>> from penstock.core.columns import Ragged
     >>> from penstock.store.writer import ShardWriter
     >>> folder = Path(tempfile.mkdtemp())
     >>> with ShardWriter(folder / "00000.tokens", vocab_size=10) as shard:
@@ -84,7 +84,7 @@ def write_manifest(
             got=f"{len(data)} bytes",
             fix="use fewer, larger shards",
         )
-    _files.atomic_write(os.path.join(folder, NAME), data)
+    local_files.atomic_write(os.path.join(folder, NAME), data)
     return manifest
 
 

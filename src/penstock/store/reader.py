@@ -17,8 +17,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import StoreError, UsageError
-from penstock.columns import Columns, Ragged
+from penstock.core.columns import Columns, Ragged
+from penstock.core.errors import StoreError, UsageError
 from penstock.store import gather as cut
 from penstock.store import layout
 from penstock.store.arrays import OpenArrays, Part, Table, touched

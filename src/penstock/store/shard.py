@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._errors import StoreError
+from penstock.core.errors import StoreError
 from penstock.store import layout
 from penstock.store.arrays import touched
 from penstock.store.layout import Header, Section

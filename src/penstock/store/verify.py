@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._errors import PenstockError, StoreError
+from penstock.core.errors import PenstockError, StoreError
 from penstock.store import layout
 from penstock.store.manifest import NAME, Manifest
 from penstock.store.reader import TokenStore

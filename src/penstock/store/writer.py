@@ -20,9 +20,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock import _files
-from penstock._errors import DataError, UsageError
-from penstock.columns import Column, Columns, Ragged
+from penstock.core import local_files
+from penstock.core.columns import Column, Columns, Ragged
+from penstock.core.errors import DataError, UsageError
 from penstock.store import layout
 from penstock.store.layout import ColumnSpec, Header
 
@@ -190,7 +190,7 @@ class ShardWriter:
         os.fsync(file.fileno())
         file.close()
         os.replace(self._temporary, self.path)
-        _files.sync_folder(str(self.path.parent))
+        local_files.sync_folder(str(self.path.parent))
         self._drop_spools()
         dtype = sections[0].dtype
         size = body + len(tail)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.columns import Columns, Ragged, concat, cut, rows_of
+from penstock.core.columns import Columns, Ragged, concat, cut, rows_of
 from penstock.pipeline import Pipeline
 
 

@@ -1,0 +1,183 @@
+"""Chat records and chat templates: messages read from the usual shapes, rendered in the sandbox.
+
+Costs one render of the template per assistant turn and one more, since spans are found from prefixes.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock.chat import sandbox
+from penstock.chat.templates import field_key, field_text
+from penstock.chat.tokenizer_template import own_template, special_names
+from penstock.core.errors import LimitError, RecordError, UsageError
+from penstock.tokenizers import Tokenizer
+
+Message = dict[str, Any]
+_ROLES = {
+    "human": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "function_call": "assistant",  # the model writes it
+    "observation": "tool",
+}
+_DEPTH = 32
+# What a record brings itself, or the mask compiler sets.
+_RECORDS_OWN = {"messages", "add_generation_prompt", "tools", "documents"}
+# Templates that ask for today's date get this one, so that a batch does not depend on the day it is made.
+FIXED_DATE = datetime.date(2024, 7, 26)
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Plain JSON data, copied; anything else, or too deep a nest, is refused before a template sees it."""
+    if value is None or type(value) in (str, bool, int, float):
+        return value
+    if depth < _DEPTH:
+        if isinstance(value, Mapping) and all(type(key) is str for key in value):
+            return {key: plain(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(item, depth + 1) for item in value]
+    raise RecordError(
+        f"messages made of text, numbers, lists and dicts, at most {_DEPTH} deep",
+        got=f"a {type(value).__name__}",
+        fix="turn the message into plain JSON data",
+    )
+
+
+class Conversation(NamedTuple):
+    """A record's messages, how many of them are a prompt of their own, and the record's keys they come from."""
+
+    messages: list[Message]
+    given: int
+    keys: set[str]
+
+
+def conversation_of(record: Mapping[str, Any], system: str | None = None) -> Conversation:
+    """What a record says: `messages`, `conversations`, a `prompt` and `completion` of messages, or fields of text.
+
+    >>> conversation_of({"prompt": [{"role": "user", "content": "hi"}], "completion": "yes?"}).given
+    1
+    """
+    keys = {"messages", "conversations", "tools", "documents"}
+    given = next((record[key] for key in ("messages", "conversations") if record.get(key) is not None), None)
+    asked: list[Any] = []
+    if given is None and isinstance(record.get("prompt"), list | tuple):
+        asked, given = list(record["prompt"]), record.get("completion")
+        given = [{"role": "assistant", "content": given}] if isinstance(given, str) else given
+        keys |= {"prompt", "completion"}
+    elif given is None:
+        text, more = field_text(record, "instruction"), record.get("input") or record.get("context")
+        given = [
+            {"role": "user", "content": f"{text}\n\n{more}" if more else text},
+            {"role": "assistant", "content": field_text(record, "output")},
+        ]
+        keys |= {"input", "context", *(field_key(record, name) or name for name in ("instruction", "output"))}
+    if not isinstance(given, list | tuple) or not given:
+        raise RecordError("a list of messages, at least one", got=repr(given)[:80], fix="repair the record")
+    out = [_message(plain(message), number) for number, message in enumerate([*asked, *given])]
+    if system is not None and out[0]["role"] != "system":
+        out.insert(0, {"role": "system", "content": system})
+    return Conversation(out, len(out) - len(given) if asked else 0, keys)
+
+
+def messages_of(record: Mapping[str, Any], system: str | None = None) -> list[Message]:
+    """A record's messages: `messages` or `conversations` (role/content or from/value), or one instruction and output.
+
+    >>> messages_of({"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes?"}]})
+    [{'role': 'user', 'content': 'hi'}, {'role': 'assistant', 'content': 'yes?'}]
+    >>> [m["role"] for m in messages_of({"instruction": "Add.", "input": "1 1", "output": "2"}, system="Be brief.")]
+    ['system', 'user', 'assistant']
+    """
+    return conversation_of(record, system).messages
+
+
+def _message(message: Any, number: int) -> Message:
+    if isinstance(message, dict):
+        out: Message = message
+        if "role" not in out and "from" in out:
+            rest = {key: value for key, value in out.items() if key not in ("from", "value")}
+            out = {"role": _ROLES.get(str(out["from"]).lower(), out["from"]), "content": out.get("value"), **rest}
+        if isinstance(out.get("role"), str):
+            return out
+    raise RecordError(
+        "messages with 'role' and 'content' (or 'from' and 'value')",
+        got=repr(message)[:120],
+        where=f"message {number}",
+        fix="repair the record",
+    )
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A Jinja chat template with what it finds beside a record: special tokens by name, and the user's variables.
+
+    Plain data: it can be pickled.
+    """
+
+    source: str
+    special_names: Mapping[str, Any] = field(default_factory=dict)
+    date: datetime.date = FIXED_DATE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str):
+            raise UsageError("a chat template as text", got=type(self.source).__name__, fix="pass Jinja source")
+        sandbox.compile_template(self.source, self.date)
+
+    def render(
+        self, messages: Sequence[Message], *, prompt: bool = False, extra: Mapping[str, Any] | None = None
+    ) -> str:
+        """The conversation as text; with `prompt`, also the beginning of the assistant's next turn.
+
+        >>> template = ChatTemplate("{% for m in messages %}[{{ m.content }}]{% endfor %}")
+        >>> template.render([{"role": "user", "content": "a"}])
+        '[a]'
+        """
+        values = {**self.special_names, **(extra or {}), "messages": list(messages), "add_generation_prompt": prompt}
+        return sandbox.render(self.source, values, self.date)
+
+    def renderer(self, extra: Mapping[str, Any]) -> Callable[[Sequence[Message], bool], str]:
+        """`render` with a record's own values (tools, documents) bound."""
+        return lambda messages, prompt: self.render(messages, prompt=prompt, extra=extra)
+
+
+def chat_template_of(
+    given: Any, tokenizer: Tokenizer, source: str | None = None, variables: Mapping[str, Any] | None = None
+) -> ChatTemplate:
+    """The template in `source`, else the tokenizer's own, with the tokenizer's special tokens and the user's variables.
+
+    `given` is the tokenizer as the user passed it, `tokenizer` what it became.
+    """
+    source = own_template(given) if source is None else source
+    if source is None:
+        raise UsageError(
+            "a chat template",
+            got=f"{given!r} without one" if isinstance(given, str) else f"a {type(given).__name__} without one",
+            fix="pass chat_template=... with the Jinja source the model was trained with",
+        )
+    template = ChatTemplate(source, {**special_names(given, tokenizer), **_checked(variables)})
+    with suppress(RecordError, LimitError):  # a template may refuse this conversation; it may not lack a token
+        template.render([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
+    return template
+
+
+def _checked(variables: Mapping[str, Any] | None) -> dict[str, Any]:
+    if variables is None:
+        return {}
+    fix = 'for example variables={"enable_thinking": False}'
+    if not isinstance(variables, Mapping) or not all(isinstance(name, str) for name in variables):
+        raise UsageError("`variables` to be a dict of names and values", got=repr(variables)[:80], fix=fix)
+    taken = sorted(_RECORDS_OWN & variables.keys())
+    if taken:
+        raise UsageError(
+            f"variables with names other than {', '.join(sorted(_RECORDS_OWN))}", got=", ".join(taken), fix=fix
+        )
+    try:
+        out: dict[str, Any] = plain(variables)
+    except RecordError as error:
+        raise UsageError("variables of plain JSON data", got=error.got, fix=fix) from error
+    return out

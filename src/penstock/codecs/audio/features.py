@@ -1,0 +1,202 @@
+"""Spectrograms, mel filterbanks, log-mel and MFCC in NumPy, by the definitions of librosa and torchaudio.
+
+The two libraries differ in conventions, not in formulas, so every convention is an argument:
+
+    ==================  ======================  =====================
+    argument            librosa's default       torchaudio's default
+    ==================  ======================  =====================
+    scale               "slaney"                "htk"
+    norm                "slaney"                None
+    pad                 "constant"              "reflect"
+    n_fft, hop          2048, 512               400, 200
+    window              Hann, periodic          Hann, periodic
+    ==================  ======================  =====================
+
+Arrays are (..., n_mels, frames), float32. Costs one real FFT per frame and one matrix product per call.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.errors import UsageError
+
+F32 = NDArray[np.float32]
+
+
+def stft(
+    audio: NDArray[Any], n_fft: int = 1024, hop: int = 256, *, window: int | None = None, center: bool = True,
+    pad: str = "reflect",
+) -> NDArray[np.complex64]:  # fmt: skip
+    """Short-time Fourier transform (..., 1 + n_fft // 2, frames): periodic Hann of `window` samples (None: n_fft).
+
+    `center=True` pads n_fft // 2 samples on both sides, so frame t is centred at sample t * hop.
+
+    >>> stft(np.zeros(1024, np.float32), 256, 64).shape
+    (129, 17)
+    """
+    width = n_fft if window is None else window
+    if not (hop > 0 and 0 < width <= n_fft and n_fft >= 2):
+        raise UsageError("0 < window <= n_fft and hop > 0", got=f"window={width}, n_fft={n_fft}, hop={hop}")
+    if pad not in ("reflect", "constant"):
+        raise UsageError('pad="reflect" or "constant"', got=repr(pad))
+    x = np.asarray(audio, np.float32)
+    if center:
+        half = n_fft // 2
+        if pad == "reflect" and x.shape[-1] <= half:
+            got = f"{x.shape[-1]} samples"
+            raise UsageError(f"more than {half} samples to reflect", got=got, fix='pad the audio, or pad="constant"')
+        x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(half, half)], mode=pad)  # type: ignore[call-overload]
+    if x.shape[-1] < n_fft:
+        raise UsageError(f"at least n_fft = {n_fft} samples", got=f"{x.shape[-1]}", fix="pad the audio or center=True")
+    frames = np.lib.stride_tricks.sliding_window_view(x, n_fft, axis=-1)[..., ::hop, :]
+    spectrum = np.fft.rfft(frames * _hann(width, n_fft), axis=-1)
+    return np.ascontiguousarray(np.swapaxes(spectrum, -1, -2).astype(np.complex64, copy=False))
+
+
+@lru_cache(maxsize=32)
+def _hann(width: int, n_fft: int) -> F32:
+    taps = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(width) / width)
+    left = (n_fft - width) // 2
+    return np.pad(taps, (left, n_fft - width - left)).astype(np.float32)
+
+
+def spectrogram(audio: NDArray[Any], n_fft: int = 1024, hop: int = 256, *, power: float = 2.0, **stft_args: Any) -> F32:
+    """|stft| ** power: 2 is the power spectrogram, 1 the magnitude."""
+    spectrum = stft(audio, n_fft, hop, **stft_args)
+    if power == 2.0:
+        return spectrum.real**2 + spectrum.imag**2
+    magnitude: F32 = np.abs(spectrum)
+    return magnitude if power == 1.0 else magnitude ** np.float32(power)
+
+
+def hz_to_mel(hz: Any, scale: str = "slaney") -> NDArray[np.float64]:
+    """Hertz to mel. "htk": 2595 log10(1 + f / 700). "slaney": linear (200/3 Hz a mel) to 1 kHz, logarithmic above.
+
+    >>> hz_to_mel([1000.0], "slaney").tolist(), round(float(hz_to_mel(1000.0, "htk")), 3)
+    ([15.0], 999.986)
+    """
+    f = np.asarray(hz, np.float64)
+    if scale == "htk":
+        return np.asarray(2595.0 * np.log10(1.0 + f / 700.0))
+    if scale != "slaney":
+        raise UsageError('scale="slaney" or "htk"', got=repr(scale))
+    above = 15.0 + 27.0 * np.log(np.maximum(f, 1e-10) / 1000.0) / np.log(6.4)
+    return np.where(f >= 1000.0, above, f * 3.0 / 200.0)
+
+
+def mel_to_hz(mel: Any, scale: str = "slaney") -> NDArray[np.float64]:
+    """The inverse of `hz_to_mel`.
+
+    >>> mel_to_hz([15.0]).tolist()
+    [1000.0]
+    """
+    m = np.asarray(mel, np.float64)
+    if scale == "htk":
+        return np.asarray(700.0 * (10.0 ** (m / 2595.0) - 1.0))
+    if scale != "slaney":
+        raise UsageError('scale="slaney" or "htk"', got=repr(scale))
+    return np.where(m >= 15.0, 1000.0 * np.exp((m - 15.0) * np.log(6.4) / 27.0), m * 200.0 / 3.0)
+
+
+@lru_cache(maxsize=64)
+def mel_filterbank(
+    sample_rate: int, n_fft: int, n_mels: int = 80, *, fmin: float = 0.0, fmax: float | None = None,
+    scale: str = "slaney", norm: str | None = "slaney",
+) -> F32:  # fmt: skip
+    """Triangles (n_mels, 1 + n_fft // 2) evenly spaced in mel; `norm="slaney"` gives each an area of 1 (per Hz).
+
+    >>> mel_filterbank(16000, 400, 80).shape
+    (80, 201)
+    """
+    top = sample_rate / 2 if fmax is None else fmax
+    if not (0 <= fmin < top <= sample_rate / 2 and n_mels > 0) or norm not in (None, "slaney"):
+        got = f"n_mels={n_mels}, fmin={fmin}, fmax={top}, norm={norm!r} at {sample_rate} Hz"
+        raise UsageError('0 <= fmin < fmax <= sample_rate / 2, n_mels > 0, norm None or "slaney"', got=got)
+    bins = np.arange(1 + n_fft // 2) * (sample_rate / n_fft)
+    low, high = float(hz_to_mel(fmin, scale)), float(hz_to_mel(top, scale))
+    edges = mel_to_hz(np.linspace(low, high, n_mels + 2), scale)
+    gaps = np.diff(edges)[:, None]
+    slopes = edges[:, None] - bins[None, :]
+    weights = np.maximum(0.0, np.minimum(-slopes[:-2] / gaps[:-1], slopes[2:] / gaps[1:]))
+    if norm == "slaney":
+        weights *= (2.0 / (edges[2:] - edges[:-2]))[:, None]
+    bank = weights.astype(np.float32)
+    bank.setflags(write=False)  # cached: shared by every caller
+    return bank
+
+
+def mel_spectrogram(
+    audio: NDArray[Any], sample_rate: int = 16000, *, n_fft: int = 1024, hop: int = 256, n_mels: int = 80,
+    fmin: float = 0.0, fmax: float | None = None, scale: str = "slaney", norm: str | None = "slaney",
+    power: float = 2.0, **stft_args: Any,
+) -> F32:  # fmt: skip
+    """Mel spectrogram (..., n_mels, frames).
+
+    >>> mel_spectrogram(np.zeros(16000, np.float32)).shape
+    (80, 63)
+    """
+    bank = mel_filterbank(sample_rate, n_fft, n_mels, fmin=fmin, fmax=fmax, scale=scale, norm=norm)
+    made: F32 = bank @ spectrogram(audio, n_fft, hop, power=power, **stft_args)
+    return made
+
+
+def to_db(power: NDArray[Any], *, ref: float = 1.0, amin: float = 1e-10, top_db: float | None = 80.0) -> F32:
+    """10 log10(power / ref), floored at `amin`, and no more than `top_db` below the largest value (of each item).
+
+    >>> to_db(np.array([1.0, 0.1, 0.0])).tolist()
+    [0.0, -10.0, -80.0]
+    """
+    x = np.asarray(power, np.float32)
+    db = np.float32(10.0) * np.log10(np.maximum(x, np.float32(amin))) - np.float32(10.0 * np.log10(max(amin, ref)))
+    if top_db is not None and db.size:
+        last = tuple(range(max(0, db.ndim - 2), db.ndim))
+        db = np.maximum(db, db.max(axis=last, keepdims=True) - np.float32(top_db))
+    return np.asarray(db, np.float32)
+
+
+def log_mel(audio: NDArray[Any], sample_rate: int = 16000, *, floor: float = 1e-5, **mel_args: Any) -> F32:
+    """Natural logarithm of the mel spectrogram, floored: log(max(mel, floor)).
+
+    >>> round(float(log_mel(np.zeros(16000, np.float32)).max()), 3)
+    -11.513
+    """
+    return np.asarray(np.log(np.maximum(mel_spectrogram(audio, sample_rate, **mel_args), np.float32(floor))))
+
+
+def whisper_log_mel(audio: NDArray[Any], n_mels: int = 80) -> F32:
+    """The features Whisper was trained on, of 16 kHz audio: log10, 8 below the maximum at least, then (x + 4) / 4.
+
+    >>> whisper_log_mel(np.zeros(16000, np.float32)).shape
+    (80, 100)
+    """
+    mel = mel_spectrogram(audio, 16000, n_fft=400, hop=160, n_mels=n_mels)[..., :-1]
+    log = np.log10(np.maximum(mel, np.float32(1e-10)))
+    log = np.maximum(log, log.max(axis=(-2, -1), keepdims=True) - np.float32(8.0))
+    return np.asarray((log + np.float32(4.0)) / np.float32(4.0), np.float32)
+
+
+def mfcc(audio: NDArray[Any], sample_rate: int = 16000, *, n_mfcc: int = 20, **mel_args: Any) -> F32:
+    """Mel-frequency cepstral coefficients (..., n_mfcc, frames): orthonormal DCT-II of the mel spectrogram in dB.
+
+    >>> mfcc(np.zeros(16000, np.float32), n_mfcc=13).shape
+    (13, 63)
+    """
+    db = to_db(mel_spectrogram(audio, sample_rate, **mel_args))
+    n_mels = db.shape[-2]
+    if not 0 < n_mfcc <= n_mels:
+        raise UsageError(f"n_mfcc from 1 to n_mels = {n_mels}", got=f"{n_mfcc}")
+    made: F32 = _dct(n_mels)[:n_mfcc] @ db
+    return made
+
+
+@lru_cache(maxsize=16)
+def _dct(n: int) -> F32:
+    k, i = np.arange(n)[:, None], np.arange(n)[None, :]
+    rows = np.cos(np.pi * k * (2 * i + 1) / (2 * n)) * np.sqrt(2.0 / n)
+    rows[0] /= np.sqrt(2.0)
+    return np.asarray(rows, np.float32)

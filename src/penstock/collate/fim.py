@@ -1,0 +1,211 @@
+"""Fill-in-the-middle batches: a document cut in three and put together so that its middle comes last.
+
+Whether, where and in which form a document is cut is a function of (seed, epoch, record). A rearranged row is three
+tokens longer. Whatever a row has one value per token of (labels, attention mask, other columns) moves with its tokens.
+Costs two copies of each row and column more than padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.collate.causal_lm import input_ids_of, of_its_own, pad_tokens, per_token, shift_left
+from penstock.collate.columns import Rows, check_aligned, columns_of, integer_rows, mask_rows
+from penstock.collate.layout import Side
+from penstock.collate.options import TOKEN_COLUMNS, Batch, CollateOptions, Tensors, check_token_id
+from penstock.collate.pad import dtype_of
+from penstock.collate.record_id import record_keys
+from penstock.collate.schema import OutputSchema
+from penstock.core import randomness
+from penstock.core.errors import UsageError
+
+Places = NDArray[np.int64]
+_NEW = np.arange(3)  # prefix, middle and suffix token
+
+
+@dataclass(frozen=True)
+class FimCollate:
+    """Made by `create_fim_collate`."""
+
+    options: CollateOptions
+    prefix_token_id: int
+    middle_token_id: int
+    suffix_token_id: int
+    eos_token_id: int | None
+    rate: float
+    spm_rate: float
+    learn: Literal["all", "middle"]
+    shift: bool
+    seed: int
+    epoch: int
+
+    def at_epoch(self, epoch: int) -> FimCollate:
+        """The same function for another pass, with other cuts."""
+        return replace(self, epoch=epoch)
+
+    def __call__(self, rows: Rows) -> Batch:
+        columns = columns_of(rows)
+        ids = integer_rows(input_ids_of(columns), "input_ids")
+        full = list(map(len, ids))
+        mask = mask_rows(columns.get("attention_mask"), "attention_mask", full, absent=1)
+        masks = None if mask is None else integer_rows(mask, "attention_mask")
+        own = None if masks is None else [_attended(m) for m in masks]
+        texts = ids if own is None else [row[places] for row, places in zip(ids, own, strict=True)]
+        keys = record_keys({**columns, "input_ids": texts}, self.seed, "fim", self.epoch)
+        wanted = randomness.uniform(keys, 0) < self.rate
+        form = randomness.uniform(keys, 1) < self.spm_rate
+        orders = [
+            self._rearrange(text, keys[i : i + 1], bool(form[i])) if wanted[i] else _as_it_is(len(text))
+            for i, text in enumerate(texts)
+        ]
+        # From here on a row is told by where each of its values comes from; the three tokens come behind its end.
+        sources = [order.places for order in orders]
+        if own is not None:
+            behind = [np.concatenate([places, n + _NEW]) for places, n in zip(own, full, strict=True)]
+            sources = [places[source] for places, source in zip(behind, sources, strict=True)]
+        moved = self._moved(columns, ids, masks, sources)
+        for labels, order in zip(moved["labels"], orders, strict=True):
+            labels[: order.unlearnt] = self.options.label_pad_token_id
+        batch = pad_tokens(moved, self.options)
+        rest = [name for name in columns if name not in batch]
+        batch |= {name: of_its_own(name, columns[name], self.options) for name in rest}
+        if self.shift:
+            batch["labels"] = shift_left(batch["labels"], batch["attention_mask"], self.options)
+        return self.options.finish(batch)
+
+    def _moved(
+        self, columns: dict[str, Any], ids: list[NDArray[Any]], masks: list[NDArray[Any]] | None, sources: list[Places]
+    ) -> dict[str, Any]:
+        """The columns of one value per token, in the order of `sources`."""
+        full = list(map(len, ids))
+        new = [self.prefix_token_id, self.middle_token_id, self.suffix_token_id]
+        moved: dict[str, Any] = {"input_ids": _take(ids, new, sources)}
+        if "labels" in columns:
+            labels = integer_rows(columns["labels"], "labels")
+            check_aligned("labels", labels, full)
+            moved["labels"] = _take(labels, new, sources)
+        else:
+            moved["labels"] = [row.copy() for row in moved["input_ids"]]
+        if masks is not None:
+            moved["attention_mask"] = _take(masks, [1, 1, 1], sources)
+        for name, column in columns.items():
+            rows = None if name in TOKEN_COLUMNS else per_token(name, column, full, self.options)
+            if rows is not None:
+                dtype = dtype_of(rows)
+                moved[name] = _take(rows, [self.options.fill(name, dtype)] * 3, sources, dtype)
+        return moved
+
+    def _rearrange(self, ids: NDArray[Any], key: randomness.U64, suffix_first: bool) -> _Order:
+        n = len(ids)
+        tail = int(self.eos_token_id is not None and n > 0 and ids[-1] == self.eos_token_id)
+        body, room = n - tail, self.options.max_length
+        if room is not None:
+            if room < 3 + tail:
+                return _as_it_is(n)
+            # Cut before rearranging: cutting after would take away the middle, which is what is to be learnt.
+            body = min(body, room - 3 - tail)
+        a, b = sorted(int(randomness.integers(key, draw, body + 1)[0]) for draw in (2, 3))
+        pre, mid, suf = ([n + place] for place in _NEW.tolist())
+        prefix, middle, suffix, end = np.arange(a), np.arange(a, b), np.arange(b, body), np.arange(n - tail, n)
+        parts = (
+            [pre, suf, suffix, mid, prefix, middle, end]
+            if suffix_first
+            else [pre, prefix, suf, suffix, mid, middle, end]
+        )
+        places = np.concatenate([np.asarray(part, np.int64) for part in parts])
+        return _Order(places, len(places) - len(middle) - tail if self.learn == "middle" else 0)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Which values of a text a row is made of (those behind its end are the three tokens), the first few not learnt."""
+
+    places: Places
+    unlearnt: int
+
+
+def _as_it_is(n: int) -> _Order:
+    return _Order(np.arange(n), 0)
+
+
+def _attended(mask: NDArray[Any]) -> Places:
+    """The places from the first to the last that is attended to: a row without the padding it came with."""
+    found = np.flatnonzero(mask)
+    return np.arange(found[0], found[-1] + 1) if len(found) else found
+
+
+def _take(rows: Iterable[NDArray[Any]], new: list[Any], sources: list[Places], dtype: Any = np.int64) -> Any:
+    """The values of each row at the places of its source, with `new` behind its end."""
+    more = np.array(new, dtype)
+    return [np.concatenate([row, more], dtype=dtype)[source] for row, source in zip(rows, sources, strict=True)]
+
+
+def create_fim_collate(
+    pad_token_id: int,
+    prefix_token_id: int,
+    middle_token_id: int,
+    suffix_token_id: int,
+    *,
+    eos_token_id: int | None = None,
+    rate: float = 0.5,
+    spm_rate: float = 0.5,
+    learn: Literal["all", "middle"] = "all",
+    shift: bool = True,
+    seed: int = 0,
+    epoch: int = 0,
+    label_pad_token_id: int = -100,
+    padding_side: Side = "right",
+    max_length: int | None = None,
+    return_tensors: Tensors = True,
+    pad_to_multiple_of: int | None = None,
+    schema: OutputSchema | None = None,
+    pad_values: Mapping[str, Any] | None = None,
+    stack_columns: Collection[str] = (),
+) -> FimCollate:
+    """A collate function for fill-in-the-middle training.
+
+    A share `rate` of the documents is cut at two places, any two, into prefix, middle and suffix. A share `spm_rate`
+    of those becomes `<pre><suf> suffix <mid> prefix middle`, the others `<pre> prefix <suf> suffix <mid> middle`. An
+    `eos_token_id` at the end of a row stays at the end. With `max_length`, a document is cut to leave room for the
+    three tokens. `learn="middle"` keeps labels on the middle and the end token of rearranged rows only. `shift` as in
+    `create_causal_lm_collate`.
+
+    What a row's `attention_mask` marks as padding at its ends is taken away first. `labels` a row brings, unshifted,
+    one integer per token, move with their tokens, and so does every column as long as `input_ids`, with its number in
+    `pad_values`, or 0, at the three tokens; `stack_columns` as in `create_collate_fn`.
+
+    >>> collate = create_fim_collate(0, 101, 102, 103, rate=1.0, spm_rate=0.0, shift=False, return_tensors="np")
+    >>> row = collate([{"index": 3, "input_ids": list(range(1, 9))}])["input_ids"][0].tolist()
+    >>> row[0], sorted(row) == [*range(1, 9), 101, 102, 103]
+    (101, True)
+    """
+    for name, number in (("rate", rate), ("spm_rate", spm_rate)):
+        if not 0 <= number <= 1:
+            raise UsageError(f"`{name}` in [0, 1]", got=repr(number), fix="0.5 is usual")
+    if learn not in ("all", "middle"):
+        raise UsageError("`learn` to be 'all' or 'middle'", got=repr(learn), fix="use one of the two words")
+    ids = {"prefix_token_id": prefix_token_id, "middle_token_id": middle_token_id, "suffix_token_id": suffix_token_id}
+    for name, token in (ids if eos_token_id is None else ids | {"eos_token_id": eos_token_id}).items():
+        check_token_id(name, token)
+    options = CollateOptions(
+        pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
+        pad_to_multiple_of, "right", schema, pad_values or {}, stack_columns, token_labels=True,
+    )  # fmt: skip
+    return FimCollate(
+        options,
+        prefix_token_id,
+        middle_token_id,
+        suffix_token_id,
+        eos_token_id,
+        rate,
+        spm_rate,
+        learn,
+        shift,
+        seed,
+        epoch,
+    )

@@ -1,0 +1,189 @@
+"""What every collate function is told, checked once, when it is made; and the framework its arrays become."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.collate.layout import Layout, Side, check_padding, lay_out
+from penstock.collate.pad import counts_of, place
+from penstock.collate.schema import OutputSchema
+from penstock.core.columns import Ragged
+from penstock.core.errors import UsageError
+
+Batch = dict[str, Any]
+Tensors = bool | None | Literal["pt", "np", "jax"]
+
+TOKEN_COLUMNS = frozenset({"input_ids", "attention_mask", "labels"})
+_KINDS: dict[Any, str] = {True: "pt", "pt": "pt", "torch": "pt", "np": "np", "numpy": "np", False: "np", None: "np"}
+_KINDS["jax"] = "jax"
+
+
+@dataclass(frozen=True)
+class CollateOptions:
+    """What every collate function is told.
+
+    `own` are the columns the function pads by its own rules, so that `pad_values` cannot say how. With `token_labels`,
+    labels are one integer per token and nothing else.
+    """
+
+    pad_token_id: int
+    label_pad_token_id: int = -100
+    padding_side: Side = "right"
+    max_length: int | None = None
+    return_tensors: Tensors = True
+    pad_to_multiple_of: int | None = None
+    truncation_side: Side = "right"
+    schema: OutputSchema | None = None
+    pad_values: Mapping[str, Any] = field(default_factory=dict)
+    stack_columns: Collection[str] = frozenset()
+    token_labels: bool = False
+    own: frozenset[str] = TOKEN_COLUMNS
+
+    def __post_init__(self) -> None:
+        check_padding(
+            side=self.padding_side,
+            truncate=self.truncation_side,
+            max_length=self.max_length,
+            multiple=self.pad_to_multiple_of,
+        )
+        check_token_id(
+            "pad_token_id", self.pad_token_id, "pass the tokenizer's padding id; where it has none, its end-of-text id"
+        )
+        check_token_id("label_pad_token_id", self.label_pad_token_id, "use -100, which losses leave out")
+        if self.return_tensors not in _KINDS:
+            raise UsageError(
+                "`return_tensors` to be True or 'pt' (torch), False or 'np' (NumPy), or 'jax'",
+                got=repr(self.return_tensors),
+                fix="use one of these",
+            )
+        object.__setattr__(self, "pad_values", _checked_values(self.pad_values))
+        object.__setattr__(self, "stack_columns", _checked_names(self.stack_columns))
+        self._check_named()
+
+    def _check_named(self) -> None:
+        owned = sorted(self.own & self.pad_values.keys())
+        if owned:
+            raise UsageError(
+                "`pad_values` to name columns beside those this function pads by itself",
+                got=", ".join(owned),
+                fix="leave them out; `pad_token_id` and `label_pad_token_id` say what pads tokens and labels",
+            )
+        fixed = self.own if self.token_labels else self.own - {"labels"}
+        owned = sorted(fixed & frozenset(self.stack_columns))
+        if owned:
+            raise UsageError(
+                "`stack_columns` to name columns that are not one value per token",
+                got=", ".join(owned),
+                fix="leave them out; for labels of one vector per row use create_collate_fn",
+            )
+        both = sorted(self.pad_values.keys() & frozenset(self.stack_columns))
+        if both:
+            raise UsageError(
+                "a column in `pad_values` or in `stack_columns`", got=f"{', '.join(both)} in both", fix="choose one"
+            )
+
+    def fill(self, name: str, dtype: np.dtype[Any]) -> Any:
+        """What column `name` is padded with; refuses what its dtype cannot hold."""
+        value = self.pad_values.get(name, 0)
+        if not _holds(dtype, value):
+            raise UsageError(
+                f"a value in `pad_values` for {name!r} that fits its dtype, {dtype}",
+                got=repr(value),
+                fix="choose another value, or give the column in a dtype that holds it, such as float32",
+            )
+        return value
+
+    def lay_out(self, counts: list[int]) -> Layout:
+        """Where rows of these lengths go."""
+        return lay_out(
+            counts,
+            side=self.padding_side,
+            length=self.max_length,
+            max_length=self.max_length,
+            multiple=self.pad_to_multiple_of,
+            truncate=self.truncation_side,
+        )
+
+    def pad(self, rows: Sequence[Any] | Ragged, value: Any, dtype: Any = None) -> tuple[NDArray[Any], Layout]:
+        """Rows padded as these options say."""
+        layout = self.lay_out(counts_of(rows))
+        return place(rows, layout, value, dtype), layout
+
+    def finish(self, batch: Batch) -> Batch:
+        """Dtypes from the schema, then the framework's arrays."""
+        if self.schema is not None:
+            batch = self.schema.check_batch(batch, where="collated batch")
+        convert = _converter(_KINDS[self.return_tensors])
+        return batch if convert is None else {name: _converted(value, convert) for name, value in batch.items()}
+
+
+def check_token_id(name: str, value: Any, fix: str = "pass the id the tokenizer gives this token") -> None:
+    """Raises `UsageError` for what is not a 64-bit integer.
+
+    >>> check_token_id("mask_token_id", "[MASK]")
+    Traceback (most recent call last):
+    ...
+    penstock.core.errors.UsageError: expected `mask_token_id` to be an integer
+      got:   '[MASK]'
+      fix:   pass the id the tokenizer gives this token
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not _holds(np.dtype(np.int64), value):
+        raise UsageError(f"`{name}` to be an integer" + (" of 64 bits" if whole else ""), got=repr(value), fix=fix)
+
+
+def _holds(dtype: np.dtype[Any], value: Any) -> bool:
+    """Whether an array of `dtype` can hold a number: integers exactly, floats but for what becomes infinite."""
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return not math.isfinite(value) or bool(np.isfinite(dtype.type(value)))
+    if not math.isfinite(value) or value != int(value):
+        return False
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return bool(low <= int(value) <= high)
+
+
+def _checked_values(values: Any) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        raise UsageError(
+            "`pad_values` to be a mapping from column to number", got=repr(values), fix="for example {'box': -1}"
+        )
+    for name, value in values.items():
+        if not isinstance(value, Real):
+            raise UsageError(
+                f"a number in `pad_values` for {name!r}",
+                got=repr(value),
+                fix="give what the column is padded with, or leave it out to pad with 0",
+            )
+    return dict(values)
+
+
+def _checked_names(names: Any) -> frozenset[str]:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise UsageError("`stack_columns` to be a list of names", got=repr(names), fix='for example ["box"]')
+    return frozenset(names)
+
+
+@cache
+def _converter(kind: str) -> Callable[[NDArray[Any]], Any] | None:
+    if kind == "np":
+        return None
+    # By name, at call time: this room lies below `outputs`, and frameworks are imported only there.
+    outputs = importlib.import_module("penstock.outputs.convert")
+    found: Callable[[NDArray[Any]], Any] = outputs.to_torch_tensor if kind == "pt" else outputs.to_jax_array
+    return found
+
+
+def _converted(value: Any, convert: Callable[[NDArray[Any]], Any]) -> Any:
+    if isinstance(value, np.ndarray):
+        return convert(value)
+    return [convert(v) if isinstance(v, np.ndarray) and v.dtype.kind in "biufc" else v for v in value]

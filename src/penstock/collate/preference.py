@@ -1,0 +1,215 @@
+"""Preference pairs: a chosen and a rejected answer to one prompt, padded side by side or one below the other.
+
+A row says its answers' token ids as `chosen` (a mapping with `input_ids`, `labels`, `attention_mask`, too),
+`chosen_ids` or `chosen_input_ids`, and the same for `rejected`; labels and mask beside them as `chosen_labels` and
+`chosen_attention_mask`, whichever way the ids are spelled. A `prompt`, spelled alike, is put before both, without
+labels unless it brings them. Text and chat messages under these names say nothing here: they are what the ids were
+made of. Costs one copy of each row more than padding, when there is a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.collate.causal_lm import pad_tokens, shift_left
+from penstock.collate.columns import check_rows, columns_of, integer_rows, stack
+from penstock.collate.layout import Side
+from penstock.collate.options import Batch, CollateOptions, Tensors
+from penstock.collate.pad import UNREADABLE, as_row, unreadable
+from penstock.collate.schema import OutputSchema
+from penstock.core.errors import RecordError, UsageError
+
+_ANSWERS = ("chosen", "rejected")
+_FIELDS = ("input_ids", "attention_mask", "labels")
+_PARTS = {
+    part: {
+        field: (f"{part}_{field}", f"{part}_ids") if field == "input_ids" else (f"{part}_{field}",) for field in _FIELDS
+    }
+    for part in (*_ANSWERS, "prompt")
+}
+_PAIR_FIELDS = frozenset(_PARTS) | {name for part in _PARTS.values() for names in part.values() for name in names}
+
+Said = list[tuple[str, Any]]  # the spellings a row has of one field, with their values
+
+
+@dataclass(frozen=True)
+class PreferenceCollate:
+    """Made by `create_preference_collate`."""
+
+    options: CollateOptions
+    layout: Literal["concatenated", "separate"]
+    shift: bool
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
+        if isinstance(rows, Mapping) or not hasattr(rows, "__len__") or not len(rows):
+            raise UsageError("a list of rows, at least one", got=type(rows).__name__, fix="pass rows, not columns")
+        check_rows(rows)
+        prompts = [_part(row, "prompt", i) for i, row in enumerate(rows)]
+        answers = {
+            name: [
+                self._answer(row, name, i, prompt) for i, (row, prompt) in enumerate(zip(rows, prompts, strict=True))
+            ]
+            for name in _ANSWERS
+        }
+        extra = columns_of([{k: v for k, v in row.items() if k not in _PAIR_FIELDS} for row in rows])
+        batch: Batch = {}
+        if self.layout == "concatenated":
+            batch |= self._pad(answers["chosen"] + answers["rejected"])
+        else:
+            for name, parts in answers.items():
+                batch |= {f"{name}_{key}": value for key, value in self._pad(parts).items()}
+        taken = sorted(batch.keys() & extra.keys())
+        if taken:
+            raise UsageError(
+                f"columns beside the pairs under other names than the batch's own: {', '.join(batch)}",
+                got=", ".join(taken),
+                fix="drop or rename these columns before collating",
+            )
+        batch |= {name: stack(column, name) for name, column in extra.items()}
+        return self.options.finish(batch)
+
+    def _pad(self, rows: list[dict[str, NDArray[Any]]]) -> Batch:
+        batch = pad_tokens(columns_of(rows), self.options)
+        if self.shift:
+            batch["labels"] = shift_left(batch["labels"], batch["attention_mask"], self.options)
+        return batch
+
+    def _answer(
+        self, row: Mapping[str, Any], name: str, number: int, prompt: dict[str, NDArray[Any]] | None
+    ) -> dict[str, NDArray[Any]]:
+        answer = _part(row, name, number)
+        if answer is None:
+            raise RecordError(
+                f"a row with {name!r} or '{name}_input_ids' (or '{name}_ids') as token ids",
+                got=f"columns {', '.join(map(str, row)) or 'none'}" + (f", {name!r} as text" if name in row else ""),
+                where=f"row {number} of the batch",
+                fix="give both answers of every pair as token ids",
+                row=number,
+            )
+        if prompt is None:
+            return {**answer, "labels": answer.get("labels", answer["input_ids"])}
+        unlearnt = np.full(len(prompt["input_ids"]), self.options.label_pad_token_id, np.int64)
+        return {
+            "input_ids": np.concatenate([prompt["input_ids"], answer["input_ids"]]),
+            "attention_mask": np.concatenate([prompt["attention_mask"], answer["attention_mask"]]),
+            "labels": np.concatenate([prompt.get("labels", unlearnt), answer.get("labels", answer["input_ids"])]),
+        }
+
+
+def _part(row: Mapping[str, Any], name: str, number: int) -> dict[str, NDArray[Any]] | None:
+    """One of prompt, chosen, rejected as arrays, whichever way the row says it; None where it has no ids for it."""
+    whole = row.get(name)
+    inside = whole if isinstance(whole, Mapping) else {}
+    said: dict[str, Said] = {}
+    for field, names in _PARTS[name].items():
+        said[field] = [(flat, row[flat]) for flat in names if row.get(flat) is not None]
+        if inside.get(field) is not None:
+            said[field].append((f"{name}[{field!r}]", inside[field]))
+    if whole is not None and not _is_text(whole):
+        said["input_ids"].append((name, whole))
+    found = {field: _one(spellings, number) for field, spellings in said.items()}
+    ids = found["input_ids"]
+    if ids is None:
+        lost = [spelling for spellings in said.values() for spelling, _ in spellings]
+        if lost:
+            raise RecordError(
+                f"token ids of {name!r} beside {lost[0]!r}",
+                got=f"columns {', '.join(map(str, row))}",
+                where=f"row {number} of the batch",
+                fix=f"add '{name}_input_ids'",
+                row=number,
+            )
+        return None
+    for field, values in found.items():
+        if values is not None and len(values) != len(ids):
+            raise RecordError(
+                f"{field!r} of {name!r} to be as long as its 'input_ids'",
+                got=f"{len(values)} and {len(ids)}",
+                where=f"row {number} of the batch",
+                fix="align the two",
+                row=number,
+            )
+    given = {field: values for field, values in found.items() if values is not None}
+    return {"attention_mask": np.ones(len(ids), np.int64), **given}
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is what ids are made of, or where they lie: text, messages of a chat, a mapping."""
+    if isinstance(value, str | bytes | Mapping):
+        return True
+    return isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], str | bytes | Mapping)
+
+
+def _one(spellings: Said, number: int) -> NDArray[Any] | None:
+    """The values that one or more spellings of a field agree on; None where none has any."""
+    found = [(name, _integers(value, name, number)) for name, value in spellings]
+    if len(found) < 2:
+        return found[0][1] if found else None
+    full = [(name, values) for name, values in found if len(values)] or found[:1]  # an empty text is no other text
+    for name, values in full[1:]:
+        if not np.array_equal(values, full[0][1]):
+            raise RecordError(
+                f"{name!r} to say the same as {full[0][0]!r}",
+                got=f"{len(values)} and {len(full[0][1])} values that differ",
+                where=f"row {number} of the batch",
+                fix="keep one of the two columns",
+                row=number,
+            )
+    return full[0][1]
+
+
+def _integers(value: Any, name: str, number: int) -> NDArray[Any]:
+    """A value as a row of integers, or the error that names its row and spelling."""
+    try:
+        row = as_row(value)
+    except UNREADABLE as error:
+        raise unreadable(number, value, error, name) from error
+    if row.ndim == 1 and row.dtype == np.int64:
+        return row
+    try:
+        return integer_rows([value], name)[0]
+    except RecordError as error:
+        error.where, error.row = f"row {number} of the batch", number
+        raise
+
+
+def create_preference_collate(
+    pad_token_id: int,
+    *,
+    layout: Literal["concatenated", "separate"] = "concatenated",
+    shift: bool = False,
+    label_pad_token_id: int = -100,
+    padding_side: Side = "right",
+    max_length: int | None = None,
+    return_tensors: Tensors = True,
+    pad_to_multiple_of: int | None = None,
+    truncation_side: Side = "right",
+    schema: OutputSchema | None = None,
+) -> PreferenceCollate:
+    """A collate function for preference training.
+
+    `layout="concatenated"`: `input_ids`, `attention_mask`, `labels` of 2B rows, the B chosen first, then the B
+    rejected, so that one forward pass does both. `layout="separate"`: `chosen_input_ids`, `rejected_input_ids` and so
+    on, each of B rows and of its own width. Labels are the answer's tokens unless the row brings its own; `shift` as in
+    `create_causal_lm_collate`. Text fields named prompt, chosen or rejected are left out of the batch; other columns
+    pass through, if their names are not the batch's own.
+
+    >>> collate = create_preference_collate(pad_token_id=0, return_tensors="np")
+    >>> batch = collate([{"prompt": [1, 2], "chosen": [3, 4], "rejected": [5]}])
+    >>> batch["input_ids"].tolist(), batch["labels"].tolist()
+    ([[1, 2, 3, 4], [1, 2, 5, 0]], [[-100, -100, 3, 4], [-100, -100, 5, -100]])
+    """
+    if layout not in ("concatenated", "separate"):
+        raise UsageError(
+            "`layout` to be 'concatenated' or 'separate'", got=repr(layout), fix="use one of the two words"
+        )
+    options = CollateOptions(
+        pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
+        pad_to_multiple_of, truncation_side, schema, token_labels=True,
+    )  # fmt: skip
+    return PreferenceCollate(options, layout, shift)

@@ -1,0 +1,75 @@
+"""Which record a row is, as a number to key randomness by: the same wherever the row lies and however it is batched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.collate.pad import as_row
+from penstock.core import randomness
+from penstock.core.errors import RecordError
+
+ID_COLUMNS = ("index", "record")
+
+
+def record_ids(columns: Mapping[str, Any], content: str = "input_ids") -> NDArray[np.int64]:
+    """A 64-bit number for each row: its `index`, else its `record`, else a hash of its `content` column.
+
+    Text ids are hashed. Without an id, two rows of equal content are the same record, and draw the same numbers.
+
+    >>> record_ids({"index": [4, 9], "input_ids": [[1], [2]]}).tolist()
+    [4, 9]
+    >>> first, second, third = record_ids({"input_ids": [[1, 2], [1, 3], np.array([1, 2], np.uint16)]}).tolist()
+    >>> first == third, first == second
+    (True, False)
+    """
+    for name in ID_COLUMNS:
+        if name in columns:
+            found = [_number(value, name, i) for i, value in enumerate(columns[name])]
+            return np.array(found, np.uint64).view(np.int64)
+    digests = b"".join(
+        hashlib.blake2b(as_row(row).astype("<i8").tobytes(), digest_size=8).digest() for row in columns[content]
+    )
+    return np.frombuffer(digests, "<i8").astype(np.int64)
+
+
+def _number(value: Any, name: str, i: int) -> int:
+    if isinstance(value, str | bytes):
+        text = value if isinstance(value, str) else value.decode("latin-1")
+        return randomness.key(text)
+    return _whole(value, name, i) & ((1 << 64) - 1)
+
+
+def _whole(value: Any, name: str, i: int) -> int:
+    """A whole number, of any kind that holds one."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value:
+        raise RecordError(
+            f"{name!r} to be a whole number" + (" or text" if name in ID_COLUMNS else "") + " in every row",
+            got=repr(value),
+            where=f"row {i} of the batch",
+            fix=f"number the rows, or leave the column {name!r} out",
+            row=i,
+        )
+    return number
+
+
+def epochs_of(columns: Mapping[str, Any], default: int) -> NDArray[np.int64]:
+    """The pass each row belongs to: its `epoch` column, else `default`; one number that broadcasts."""
+    if "epoch" in columns:
+        return np.array([_whole(value, "epoch", i) for i, value in enumerate(columns["epoch"])], np.int64)
+    return np.array([default], np.int64)
+
+
+def record_keys(
+    columns: Mapping[str, Any], seed: int, operation: str, epoch: int, content: str = "input_ids"
+) -> randomness.U64:
+    """The random key of each row for one operation: a function of (seed, operation, epoch, record) alone."""
+    return randomness.keys(randomness.key(seed, operation), epochs_of(columns, epoch), record_ids(columns, content))

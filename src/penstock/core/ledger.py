@@ -1,0 +1,164 @@
+"""The ledger: what was skipped, where and why, so that nothing is lost in silence.
+
+Thread-safe. Memory is bounded: the first `keep` entries are held, all are counted, in total and per reason. With a
+budget, the entry that breaks it raises, with examples; without one the ledger only records.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+import orjson
+
+from penstock.core import local_files
+from penstock.core.errors import DataError, RecordError, UsageError
+
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One skipped record: its file, its place there (line or record number, if known), and the reason."""
+
+    file: str
+    record: int | None
+    reason: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        place = self.file if self.record is None else f"{self.file}, record {self.record}"
+        return f"{place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
+
+
+class Ledger:
+    """Records skips and holds them to a budget: an int is a count, a Fraction or float below 1 a share of `seen`.
+
+    >>> ledger = Ledger(budget=1)
+    >>> ledger.see(10)
+    >>> ledger.add("a.jsonl", 3, "a JSON object")
+    >>> ledger
+    Ledger(1 of 10 records skipped; a JSON object: 1)
+    """
+
+    def __init__(self, budget: float | Fraction | None = None, keep: int = 1000) -> None:
+        self.budget = _checked(budget)
+        self.keep = keep
+        self._lock = threading.Lock()
+        self.entries: list[Entry] = []
+        self.total = 0
+        self.seen = 0
+        self.by_reason: Counter[str] = Counter()
+
+    def see(self, records: int) -> None:
+        """Counts records met, good ones and bad ones, for a budget that is a share."""
+        with self._lock:
+            self.seen += records
+
+    def add(self, file: str, record: int | None, reason: str, detail: str = "") -> None:
+        """Notes one skipped record. Raises `DataError` when that is more than the budget allows."""
+        with self._lock:
+            self.total += 1
+            self.by_reason[reason] += 1
+            if len(self.entries) < self.keep:
+                self.entries.append(Entry(file, record, reason, detail))
+            over = self.over_budget()
+        if over:
+            raise self._broken()
+
+    def skip(self, error: RecordError, place: Mapping[str, Any] | None = None) -> None:
+        """Notes a record by the error that it raised. `place` is what the source's `locate` says of it."""
+        file, record = error.where, None
+        if place is not None:
+            file = str(place.get("file", error.where))
+            number = place.get("line", place.get("record", place.get("row")))
+            record = int(number) if number is not None else None
+        self.add(file, record, error.expected, error.got)
+
+    def skip_all(self, errors: Iterable[RecordError], places: Iterable[Mapping[str, Any]] | None = None) -> None:
+        """Notes each of several errors."""
+        if places is None:
+            for error in errors:
+                self.skip(error)
+        else:
+            for error, place in zip(errors, places, strict=True):
+                self.skip(error, place)
+
+    def over_budget(self) -> bool:
+        """Whether more was skipped than allowed. A share is judged by exact arithmetic, once 100 records were seen."""
+        if self.budget is None:
+            return False
+        if isinstance(self.budget, int):
+            return self.total > self.budget
+        return self.total > self.budget * max(self.seen, self.total, 100)
+
+    def check(self) -> None:
+        """Raises `DataError` when over budget; call it at the end, when a share is of all records."""
+        if self.over_budget():
+            raise self._broken()
+
+    def _broken(self) -> DataError:
+        allowed = self.budget if isinstance(self.budget, int) else f"{float(self.budget or 0):.4g} of records"
+        examples = "; ".join(str(entry) for entry in self.entries[:_EXAMPLES])
+        return DataError(
+            f"at most {allowed} skipped" + (" records" if isinstance(self.budget, int) else ""),
+            got=f"{self.total} skipped of {max(self.seen, self.total)} seen ({self._reasons()})",
+            where=examples,
+            fix="repair the data, or raise the budget if losing these records is acceptable",
+        )
+
+    def _reasons(self) -> str:
+        return ", ".join(f"{reason}: {count}" for reason, count in self.by_reason.most_common())
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts and the entries held, as plain JSON values."""
+        with self._lock:
+            return {
+                "skipped": self.total,
+                "seen": self.seen,
+                "reasons": dict(self.by_reason.most_common()),
+                "entries": [asdict(entry) for entry in self.entries],
+                "entries_not_kept": self.total - len(self.entries),
+            }
+
+    def write(self, path: str) -> None:
+        """Writes JSON lines: one summary, then one line per entry held. The file appears at once or not at all."""
+        facts = self.to_json()
+        entries = facts.pop("entries")
+        local_files.atomic_write(path, b"".join(orjson.dumps(line) + b"\n" for line in [facts, *entries]))
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __bool__(self) -> bool:
+        return True  # an empty ledger is still a ledger
+
+    def __repr__(self) -> str:
+        of = f" of {self.seen}" if self.seen else ""
+        reasons = f"; {self._reasons()}" if self.total else ""
+        return f"Ledger({self.total}{of} records skipped{reasons})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+
+def _checked(budget: float | Fraction | None) -> int | Fraction | None:
+    if budget is None:
+        return None
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
+        return budget
+    if isinstance(budget, float | Fraction) and 0 <= budget < 1:
+        return Fraction(budget).limit_denominator(10**9)
+    raise UsageError(
+        "a budget: a whole number of records, or a share of them in [0, 1)",
+        got=repr(budget),
+        fix="for example budget=100 or budget=0.001",
+    )

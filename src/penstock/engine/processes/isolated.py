@@ -1,0 +1,252 @@
+"""Batches computed by child processes, given in order: the parent's side of `isolate=True` and `workers=N`.
+
+Contract, beside that of `engine.ordered`. If the code does otherwise, the code is wrong.
+  1. Child k of N computes steps start + k, start + k + N, ...; batches are those of the in-process engine, bit by bit.
+  2. No Python runs in a forked copy of the parent, and no thread runs in the parent. A child costs four descriptors.
+  3. A batch is a set of views into a slot, which is given back when the last view dies and never before. At most
+     `LENT` batches of a child are lent so at once, or half of the byte budget; a consumer that keeps more gets copies
+     of the rest. So nothing is ever overwritten, and the child never runs out of slots.
+  4. When a child dies or hangs, what it had announced is given first. Then `WorkerDied` says who, how and with which
+     steps in hand; with `on_death="restart"` a new child computes the lost steps, unless it is lost at the same one.
+  5. Close, drop, Ctrl-C or interpreter exit: children end, no descriptor or file is left. A child also ends by itself
+     when its parent is gone.
+
+Cost: starting a child takes as long as importing NumPy and penstock; handing over a batch takes some tens of
+microseconds and one copy.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import sys
+import threading
+import time
+import warnings
+import weakref
+from typing import Any, Literal
+
+from penstock.core.columns import Columns
+from penstock.core.errors import StageError, UsageError, WorkerDied
+from penstock.core.ledger import Ledger
+from penstock.engine.batches import Work
+from penstock.engine.ordered_threads import STALL_SECONDS
+from penstock.engine.processes.child import Failure, Half, Share
+from penstock.engine.processes.connection import LENT, Gone, Link
+from penstock.engine.processes.payload import Job, ship
+from penstock.engine.processes.ring import THREADS
+
+MOST_AHEAD = 200  # batches of one child; a slot's number is a byte
+CHECK_SECONDS = 0.25  # how often a waiting consumer looks whether the child lives
+START_SECONDS = 60.0  # for a child to import and build, where a timeout is set
+
+OnDeath = Literal["raise", "restart"]
+
+_open: weakref.WeakSet[Isolated] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for run in list(_open):
+        run.close()
+
+
+class Isolated:
+    """An iterator over the batches of steps [start, stop), computed by `workers` children."""
+
+    def __init__(
+        self,
+        work: Work,
+        start: int,
+        stop: int | None,
+        *,
+        workers: int,
+        threads: int,
+        ahead: int,
+        max_bytes: int,
+        timeout: float | None = None,
+        on_death: OnDeath = "raise",
+    ) -> None:
+        if os.name != "posix" or not sys.executable:
+            raise UsageError(
+                "a POSIX system and a Python executable for isolate= and workers=",
+                got=f"{sys.platform}, {sys.executable or 'an embedded interpreter'}",
+                fix="leave them out: threads work everywhere",
+            )
+        self._work, self._start, self._taken, self._stop = work, start, start, stop
+        self._timeout, self._on_death = timeout, on_death
+        self._every = workers if stop is None else max(1, min(workers, stop - start))
+        self._ahead = min(-(-ahead // self._every), MOST_AHEAD)
+        self._max_bytes = max(1, max_bytes // self._every)
+        self._lock = threading.RLock()
+        self._closed = False
+        self._links: list[Link] = []
+        plan = work.plan
+        job = Job(
+            plan.definition, work.cuts, Half(work.output), work.pad, min(threads, THREADS), self._ahead, self._max_bytes
+        )
+        self._payload = ship(job)
+        _open.add(self)
+        try:
+            for k in range(self._every):
+                if stop is None or start + k < stop:
+                    self._links.append(self._launch(start + k))
+        except BaseException:
+            self.close()
+            raise
+
+    def _launch(self, first: int, careful_to: int = 0) -> Link:
+        """A child for `first` and every N-th step after it; one by one before step `careful_to`."""
+        length = None if self._stop is None else -(-(self._stop - first) // self._every)
+        careful = max(0, -(-(careful_to - first) // self._every))
+        slots = self._ahead + 1 + LENT
+        return Link(Share(first, self._every, length, careful), self._payload, slots, self._max_bytes)
+
+    # The consumer's side.
+
+    def __iter__(self) -> Isolated:
+        return self
+
+    def __next__(self) -> Any:
+        if self._closed or (self._stop is not None and self._taken >= self._stop):
+            self.close()
+            raise StopIteration
+        columns, news = self._next_columns((self._taken - self._start) % self._every)
+        self._merge(news)
+        began = time.perf_counter()
+        batch = self._work.output.batch(columns)
+        self._work.stats.delivered(time.perf_counter() - began)
+        self._taken += 1
+        return batch
+
+    def _next_columns(self, k: int) -> tuple[Columns, Any]:
+        while True:
+            link = self._links[k]
+            try:
+                kind, *content = self._wait(link)
+            except Gone as gone:
+                self._lost(k, link, gone)
+                continue
+            if kind == "batch":
+                *parts, news = content
+                return link.columns(*parts), link.news(news)
+            if kind == "ready":
+                link.ready = time.perf_counter()
+            elif kind == "notice":
+                warnings.warn(f"penstock: {content[0]}", RuntimeWarning, stacklevel=4)
+            else:
+                if kind == "error":
+                    self._merge(link.news(content[1]))
+                self.close()
+                raise _raised(content[0], link, self._taken)
+
+    def _wait(self, link: Link) -> tuple[Any, ...]:
+        """The child's next message; `Gone` when there will be none."""
+        began = time.perf_counter()
+        told = False
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise StopIteration
+                message = link.receive(CHECK_SECONDS)
+            if message is not None:
+                return message
+            now = time.perf_counter()
+            if self._timeout is not None:
+                waited = now - max(began, link.ready or 0.0)
+                if waited > self._timeout + (0.0 if link.ready else START_SECONDS):
+                    raise Gone(f"no answer after {waited:.1f} s", link.stacks(), hung=True)
+            if now - began > STALL_SECONDS and not told:
+                told = True
+                text = f"penstock: batch {self._taken} has taken {now - began:.0f} s so far in child {link.pid}"
+                warnings.warn(f"{text}{link.stacks()}", RuntimeWarning, stacklevel=5)
+
+    def _lost(self, k: int, link: Link, gone: Gone) -> None:
+        """A child is gone: raises, or starts another one for what it owed."""
+        error = self._died(link, gone)
+        link.kill()  # it may hang, or have closed its end only
+        if self._on_death == "raise" or (link.careful and not link.given):
+            self.close()
+            raise error from None
+        warnings.warn(f"penstock: computing again what a child had in hand\n{error}", RuntimeWarning, stacklevel=5)
+        link.end()
+        seen = [hi for busy in (True, False) for _, hi in link.hands(busy)]
+        self._links[k] = self._launch(self._taken, careful_to=max([self._taken + 1, *seen]))
+
+    def _died(self, link: Link, gone: Gone) -> WorkerDied:
+        busy = [self._named(lo, hi) for lo, hi in link.hands(busy=True)]
+        last = [self._named(lo, hi) for lo, hi in link.hands(busy=False)]
+        where = f"in hand: {', '.join(busy)}" if busy else f"nothing in hand; last: {', '.join(last) or 'nothing'}"
+        fix = "mend what hangs there, or raise timeout="
+        if not gone.hung:
+            fix = "see what it printed; run with threads=0 and without isolate= to debug it, "
+            fix += "or let on_worker_death='restart' compute lost steps again"
+        if "SIGKILL" in str(gone):
+            fix = "look whether the machine ran out of memory; " + fix
+        return WorkerDied(
+            f"batch {self._taken} from child process {link.pid}"
+            + (f" within {self._timeout:g} s" if gone.hung else ""),
+            got=str(gone),
+            where=where + gone.stacks,
+            fix=fix,
+        )
+
+    def _named(self, lo: int, hi: int) -> str:
+        steps = f"step {lo}" if hi - lo == 1 else f"steps {lo} to {hi - 1}"
+        records = [*self._work.order(lo).record[:1].tolist(), *self._work.order(hi - 1).record[-1:].tolist()]
+        return f"{steps} (records {' ... '.join(map(str, records))})"
+
+    def _merge(self, news: Any) -> None:
+        """Adds what a child counted and noted to the loader's own books; past a budget is an error."""
+        (rows, batches, order, read, finish, deliver), ledgers = news
+        self._work.stats.add(int(batches), int(rows), read, finish, deliver)
+        self._work.stats.ordered(order)
+        for ledger, noted in zip((self._work.plan.ledger, self._work.plan.refusals), ledgers, strict=True):
+            if noted is not None:
+                _note(ledger, *noted)
+
+    def close(self) -> None:
+        """Ends the children. May be called any number of times, from any thread."""
+        self._closed = True
+        with self._lock:
+            links, self._links = self._links, []
+            payload, self._payload = self._payload, -1
+            if payload >= 0:
+                os.close(payload)
+            for link in links:
+                link.hang_up()
+            for link in links:
+                link.end()
+        if _open is not None:  # at the very end of the interpreter names are gone
+            _open.discard(self)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_payload"):
+            self.close()
+
+
+def _note(ledger: Ledger, total: int, seen: int, reasons: dict[str, int], entries: list[Any]) -> None:
+    with ledger._lock:
+        ledger.total += total
+        ledger.seen += seen
+        ledger.by_reason.update(reasons)
+        ledger.entries += entries[: max(0, ledger.keep - len(ledger.entries))]
+    ledger.check()
+
+
+def _raised(failure: Failure, link: Link, step: int) -> BaseException:
+    """The exception that a child met, as near to the original as it could be sent, with the child's traceback."""
+    if failure.pickled is not None:
+        error: BaseException = pickle.loads(failure.pickled)
+    else:
+        error = StageError(
+            "no exception while a batch is computed",
+            got=f"{failure.kind}: {failure.text}",
+            where=f"batch {step}, child process {link.pid}",
+            fix="see the traceback; the exception itself could not be pickled",
+        )
+    if failure.cause is not None:
+        error.__cause__ = pickle.loads(failure.cause)
+    error.add_note(f"In child process {link.pid}:\n{failure.trace}")
+    return error

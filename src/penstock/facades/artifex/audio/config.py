@@ -1,0 +1,48 @@
+"""What audio datasets give: rate, length, and whether a mel spectrogram comes with the waveform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.errors import UsageError
+from penstock.facades.artifex.datasets.config import BaseModalityConfig
+
+
+@dataclass(frozen=True)
+class AudioModalityConfig(BaseModalityConfig):
+    """Waveforms of `duration` seconds at `sample_rate`; with `n_mels` also a mel spectrogram of that many bands.
+
+    `n_mel_channels` is another name for `n_mels`. `normalize` scales each waveform to a peak of 1.
+
+    >>> AudioModalityConfig(sample_rate=8000, duration=0.5).samples
+    4000
+    """
+
+    sample_rate: int = 16000
+    duration: float = 2.0
+    n_mels: int | None = None
+    hop_length: int = 256
+    n_fft: int = 1024
+    normalize: bool = True
+    n_mel_channels: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_mels is not None and self.n_mel_channels not in (None, self.n_mels):
+            raise UsageError("n_mels or n_mel_channels", got=f"both: {self.n_mels} and {self.n_mel_channels}")
+        bands = self.n_mel_channels if self.n_mels is None else self.n_mels
+        object.__setattr__(self, "n_mels", bands)
+        object.__setattr__(self, "n_mel_channels", bands)
+        for name in ("sample_rate", "hop_length", "n_fft", "n_mels"):
+            value: Any = getattr(self, name)
+            if name == "n_mels" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} of at least 1", got=repr(value), where="AudioModalityConfig")
+        if not self.duration > 0 or self.samples < 1:
+            raise UsageError("a duration of at least one sample", got=repr(self.duration), where="AudioModalityConfig")
+
+    @property
+    def samples(self) -> int:
+        """Samples in one waveform."""
+        return int(self.sample_rate * self.duration)

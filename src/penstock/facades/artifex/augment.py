@@ -1,0 +1,200 @@
+"""Ready-made random augmentation of images, tokens and audio from JAX keys: `augment_image(image, key)` and the like.
+
+Each is compiled at first use and traced once per shape: another key runs the same program, and all of them may be
+called inside a `jax.jit` of your own. Row i of a batch uses `fold_in(key, i)`, so it gets the same augmentation in a
+batch of any size. The batch functions answer a new dict and leave the one they were given alone. Keys are
+`jax.random.key(0)` or `jax.random.PRNGKey(0)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from penstock.augment import image_jax as image_ops
+from penstock.augment import spec
+from penstock.augment.field_jax import normal
+from penstock.augment.text_jax import draw_ids, open_to_change, pick
+from penstock.core.errors import UsageError
+from penstock.core.optional import need
+
+SPECIAL_IDS = (0, 1, 2, 3)
+"""PAD, UNK, BOS, EOS of the synthetic text datasets."""
+
+
+def augment_image(image: Any, key: Any) -> Any:
+    """Random flip, quarter turn, brightness and contrast (0.8 to 1.2) and noise (up to 0.05) of an image (H, W, C).
+
+    Values stay in [0, 1] (uint8 in its own range). Oblong images are turned by 0 or 180 degrees.
+
+    >>> import jax, numpy as np
+    >>> augment_image(np.full((4, 4, 3), 0.5, np.float32), jax.random.key(0)).shape
+    (4, 4, 3)
+    """
+    return _compiled(_image, False)(_array(image), key)
+
+
+def augment_image_batch(batch: dict[str, Any], key: Any) -> dict[str, Any]:
+    """`augment_image` on every row of `batch["images"]` (N, H, W, C), each with its own randomness."""
+    return {**batch, "images": augment_batch_jit(batch["images"], key)}
+
+
+augment_batch = augment_image_batch
+
+
+def augment_batch_jit(images: Any, key: Any) -> Any:
+    """`augment_image` on images (N, H, W, C): one compiled program for the whole batch.
+
+    >>> import jax, numpy as np
+    >>> augment_batch_jit(np.zeros((2, 4, 4, 3), np.float32), jax.random.key(0)).shape
+    (2, 4, 4, 3)
+    """
+    return _compiled(_image, True)(_array(images), key)
+
+
+def augment_text_tokens(
+    tokens: Any,
+    vocab_size: int,
+    key: Any,
+    *,
+    mask_token_id: int = 1,
+    special_ids: tuple[int, ...] = SPECIAL_IDS,
+) -> Any:
+    """Masks 15% of the tokens (length,) and replaces 5% by random ones; ids in `special_ids` stay where they are.
+
+    Random tokens are never special either. `vocab_size` counts all ids, special ones too.
+
+    >>> import jax, numpy as np
+    >>> augment_text_tokens(np.array([2, 9, 9, 3, 0, 0]), 100, jax.random.key(0)).tolist()[3:]
+    [3, 0, 0]
+    """
+    return _text(tokens, vocab_size, key, mask_token_id, special_ids, False)
+
+
+def augment_text_batch(
+    batch: dict[str, Any],
+    vocab_size: int,
+    key: Any,
+    *,
+    mask_token_id: int = 1,
+    special_ids: tuple[int, ...] = SPECIAL_IDS,
+) -> dict[str, Any]:
+    """`augment_text_tokens` on every row of `batch["text_tokens"]` (N, length)."""
+    made = _text(batch["text_tokens"], vocab_size, key, mask_token_id, special_ids, True)
+    return {**batch, "text_tokens": made}
+
+
+def augment_text_batch_jit(tokens: Any, vocab_size: int, key: Any) -> Any:
+    """`augment_text_tokens` on tokens (N, length): one compiled program for the whole batch."""
+    return _text(tokens, vocab_size, key, 1, SPECIAL_IDS, True)
+
+
+def augment_audio(audio: Any, sample_rate: int, key: Any) -> Any:
+    """Random gain (0.7 to 1.3), circular shift (up to a tenth) and noise (up to 0.05) of a waveform (samples,), then
+    scaled to a peak of 1. Silence without noise stays silence. Nothing depends on `sample_rate`, which is checked.
+
+    >>> import jax, numpy as np
+    >>> made = augment_audio(np.sin(np.arange(100.0)), 16000, jax.random.key(0))
+    >>> made.shape, round(float(abs(made).max()), 5)
+    ((100,), 1.0)
+    """
+    _check_rate(sample_rate)
+    return _compiled(_audio, False)(_array(audio), key)
+
+
+def augment_audio_batch(batch: dict[str, Any], sample_rate: int, key: Any) -> dict[str, Any]:
+    """`augment_audio` on every row of `batch["audio"]` (N, samples)."""
+    return {**batch, "audio": augment_audio_batch_jit(batch["audio"], sample_rate, key)}
+
+
+def augment_audio_batch_jit(audio: Any, sample_rate: int, key: Any) -> Any:
+    """`augment_audio` on waveforms (N, samples): one compiled program for the whole batch."""
+    _check_rate(sample_rate)
+    return _compiled(_audio, True)(_array(audio), key)
+
+
+def _jax() -> Any:
+    return need("jax", extra="jax", purpose="for augmentation from JAX keys")
+
+
+def _array(value: Any) -> Any:
+    return need("jax.numpy", extra="jax").asarray(value)
+
+
+@lru_cache(maxsize=64)
+def _compiled(one: Callable[..., Any], batched: bool, *static: Any) -> Any:
+    """`one(row, key, *static, ...)` compiled, over a batch if asked with a key per row."""
+    jax = _jax()
+
+    def single(row: Any, key: Any, *more: Any) -> Any:
+        return one(row, key, *static, *more)
+
+    def batch(rows: Any, key: Any, *more: Any) -> Any:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.arange(rows.shape[0]))
+        return jax.vmap(single, (0, 0, *[None] * len(more)))(rows, keys, *more)
+
+    return jax.jit(batch if batched else single)
+
+
+def _draw(key: Any, fields: int, numbers: int = 0) -> tuple[Any, list[dict[str, Any]]]:
+    """Uniform numbers in [0, 1), and keys of noise fields: all from one call, as each one more costs a second of
+    compiling."""
+    jax = _jax()
+    words = jax.random.bits(key, (numbers + 2 * fields,), "uint32")
+    unit = (words[:numbers] >> 8).astype(jax.numpy.float32) * 2.0**-24
+    starts = range(numbers, numbers + 2 * fields, 2)
+    return unit, [{"k0": words[i], "k1": words[i + 1]} for i in starts]
+
+
+def _image(image: Any, key: Any) -> Any:
+    jnp, dtype = _jax().numpy, image.dtype
+    (flips, turns, light, contrast, level), (field,) = _draw(key, 1, 5)
+    steps = 4 if image.shape[0] == image.shape[1] else 2
+    k = (turns * steps).astype(jnp.int32) * (4 // steps)
+    x = image_ops.as_float(image)
+    x = image_ops.touch(spec.Flip(), x, {"on": flips < 0.5})
+    x = image_ops.rot90(None, x, {"k": k})
+    x = image_ops.brightness(None, x, {"factor": 0.8 + 0.4 * light})
+    x = image_ops.contrast(None, x, {"factor": 0.8 + 0.4 * contrast})
+    x = image_ops.noise(None, x, {"level": 0.05 * level, **field})
+    return image_ops.as_type(x, dtype)
+
+
+def _audio(audio: Any, key: Any) -> Any:
+    jnp = _jax().numpy
+    (gain, shift, level), (field,) = _draw(key, 1, 3)
+    most = audio.shape[-1] // 10
+    by = (shift * (2 * most + 1)).astype(jnp.int32) - most
+    x = jnp.roll(audio.astype(jnp.float32) * (0.7 + 0.6 * gain), by, axis=-1)
+    x = x + 0.05 * level * normal(field["k0"], field["k1"], x.size).reshape(x.shape)
+    peak = jnp.abs(x).max()
+    return jnp.where(peak > 0, x / jnp.where(peak > 0, peak, 1), x)
+
+
+def _text(tokens: Any, vocab_size: int, key: Any, mask_id: int, special_ids: tuple[int, ...], batched: bool) -> Any:
+    special = tuple(sorted(set(special_ids)))
+    choices = vocab_size - sum(1 for one in special if one < vocab_size)
+    if choices < 1:
+        raise UsageError(
+            "a vocabulary with at least one id that is not special",
+            got=f"vocab_size={vocab_size}, special_ids={special}",
+            where="augment_text_tokens",
+            fix="pass the size of the tokenizer's vocabulary",
+        )
+    return _compiled(_tokens, batched, mask_id, special)(_array(tokens), key, choices)
+
+
+def _tokens(tokens: Any, key: Any, mask_id: int, special: tuple[int, ...], choices: Any) -> Any:
+    jnp = _jax().numpy
+    place = jnp.arange(tokens.shape[-1], dtype=jnp.uint32)
+    _, (masks, swaps, ids) = _draw(key, 3)
+    free = open_to_change(tokens, special)
+    out = jnp.where(pick(masks, place, 0.15) & free, jnp.asarray(mask_id, tokens.dtype), tokens)
+    random_ids = draw_ids(ids, place, choices, special).astype(tokens.dtype)
+    return jnp.where(pick(swaps, place, 0.05) & free, random_ids, out)
+
+
+def _check_rate(sample_rate: int) -> None:
+    if not sample_rate > 0:
+        raise UsageError("a sample rate above 0", got=repr(sample_rate), where="augment_audio", fix="sample_rate=16000")

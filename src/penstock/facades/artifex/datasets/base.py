@@ -1,0 +1,226 @@
+"""`BaseDataset`: what to extend for one's own data, and what every dataset here can do.
+
+A subclass defines `__len__` and one way to its records: `read(indices) -> columns` (fastest: many records a call),
+`__getitem__(index) -> sample`, or `__iter__`. Everything else follows: batches by index, batches that advance by
+themselves, iteration, and the methods of a source, so that `penstock.Pipeline(dataset)` and every loader take it.
+A subclass may also bring its own `get_batch(batch_size)`; loaders then still fetch records by index, not through it.
+
+`get_batch(n)` without indices goes through the data in shuffled passes, every record once a pass, another order each
+pass, from the dataset's seed. With `indices=` it gives exactly those records and moves nothing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core import hashing, randomness
+from penstock.core.columns import Columns, from_rows, rows_of
+from penstock.core.errors import StateError, UsageError
+from penstock.facades.artifex.datasets.batches import batch_of_columns, collate, sample_of_columns
+from penstock.facades.artifex.datasets.config import plain_config
+from penstock.facades.artifex.datasets.cursor import Cursor
+from penstock.facades.artifex.datasets.rngs import Streams
+from penstock.facades.artifex.datasets.scan import Scan
+from penstock.sources.arrays import Arrays
+
+CHUNK = 64
+
+
+class _NoLength(UsageError, TypeError):
+    """No `__len__`: a TypeError too, so that `list(dataset)` knows to go on without one."""
+
+
+class BaseDataset:
+    """Records by number, with a configuration, a split and a seed.
+
+    >>> class Squares(BaseDataset):
+    ...     def __len__(self):
+    ...         return 10
+    ...
+    ...     def __getitem__(self, index):
+    ...         return {"x": index * index, "index": index}
+    >>> squares = Squares(rngs=0)
+    >>> squares.get_batch(indices=[3, 1])["x"].tolist()
+    [9, 1]
+    >>> sorted(squares.get_batch(6)["indices"].tolist() + squares.get_batch(4)["indices"].tolist())
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+
+    def __init__(self, config: Any = None, split: str = "train", *, rngs: Any = None) -> None:
+        self.config = config
+        self.split = split
+        self.rngs = Streams(rngs)
+        self.seed = self.rngs.seed  # the integer that `rngs=` came down to
+        self._cursor = Cursor(randomness.key(self.seed, "get_batch", str(split)))
+
+    # What a subclass defines.
+
+    def __len__(self) -> int:
+        raise self._missing("__len__", _NoLength)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """One sample; negative numbers count from the end."""
+        place = self._place(index)
+        if self._defines("read"):
+            return self.sample_from(self.read(np.array([place])), 0)
+        return self.samples_at([place])[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Every sample once, in order."""
+        if self._defines("read"):
+            for start in range(0, len(self), CHUNK):
+                columns = self.read(np.arange(start, min(start + CHUNK, len(self))))
+                for row in range(rows_of(columns)):
+                    yield self.sample_from(columns, row)
+        elif self._defines("__getitem__"):
+            for index in range(len(self)):
+                yield self[index]
+        else:
+            raise self._missing("__iter__")
+
+    # Batches.
+
+    def get_batch(self, batch_size: int | None = None, indices: Any = None) -> dict[str, Any]:
+        """The records `indices`, or without them the next `batch_size` of the shuffled passes."""
+        if indices is None:
+            if batch_size is None:
+                raise UsageError("a batch size or indices", got="neither", fix="get_batch(32)", where="get_batch")
+            return self.batch_at(self._cursor.take(batch_size, len(self)))
+        chosen = self.check_indices(indices)
+        if batch_size is not None and batch_size != len(chosen):
+            raise UsageError(
+                f"{batch_size} indices, as batch_size says", got=str(len(chosen)), fix="leave out batch_size"
+            )
+        return self.batch_at(chosen)
+
+    def batch_at(self, indices: NDArray[np.int64]) -> dict[str, Any]:
+        """The batch of exactly these records."""
+        if self._defines("read"):
+            return self.batch_from(self.read(indices))
+        return self.collate_fn(self.samples_at(indices.tolist()))
+
+    def collate_fn(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """One batch of several samples."""
+        return collate(samples)
+
+    def batch_from(self, columns: Columns) -> dict[str, Any]:
+        """One batch of columns that `read` gave."""
+        return batch_of_columns(columns)
+
+    def sample_from(self, columns: Columns, row: int) -> dict[str, Any]:
+        """One sample out of columns that `read` gave."""
+        return sample_of_columns(columns, row)
+
+    def get_sample(self, index: int) -> dict[str, Any]:
+        """One sample; IndexError outside [0, len)."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"record {index} of {len(self)}")
+        return self[index]
+
+    def get_data_statistics(self) -> dict[str, Any]:
+        """Size, split and configuration."""
+        return {"size": len(self), "split": self.split, "config": self.config}
+
+    # A source of the core.
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        """These records as NumPy columns, named as in a sample."""
+        samples = self.samples_at(self.check_indices(indices).tolist())
+        return from_rows([{name: _host(value) for name, value in sample.items()} for sample in samples])
+
+    def fingerprint(self) -> str:
+        """Identity of the content. For a dataset of one's own this reads every record once, and remembers."""
+        held: str = self.__dict__.get("_fingerprint", "")
+        if not held:
+            chunks = (np.arange(i, min(i + CHUNK, len(self))) for i in range(0, len(self), CHUNK))
+            held = hashing.content_id(Arrays(self.read(chunk)).fingerprint() for chunk in chunks)
+            self.__dict__["_fingerprint"] = held
+        return held
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": type(self).__name__, "records": len(self), "split": self.split}
+
+    def locate(self, index: int) -> dict[str, Any]:
+        return {"dataset": type(self).__name__, "split": self.split, "row": int(index)}
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place of `get_batch` and the keys drawn, as plain JSON."""
+        return {"position": self._cursor.position, "draws": self.rngs.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a saved place."""
+        if not isinstance(state, dict) or "position" not in state:
+            raise StateError(
+                "a state of a dataset", got=repr(state)[:80], fix="pass the dict that state_dict() gave, unchanged"
+            )
+        self._cursor.load(state["position"])
+        self.rngs.load_state_dict(state.get("draws", {}))
+
+    # Inside.
+
+    def check_indices(self, indices: Any) -> NDArray[np.int64]:
+        """Record numbers as an array, each in [0, len)."""
+        given = np.asarray(indices)
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            raise UsageError(
+                "a list of record numbers", got=f"{given.dtype} of shape {given.shape}", fix="indices=[0, 1, 2]"
+            )
+        chosen = given.astype(np.int64)
+        size = len(self)
+        if chosen.size and (chosen.min() < 0 or chosen.max() >= size):
+            wrong = chosen[(chosen < 0) | (chosen >= size)]
+            raise UsageError(
+                f"record numbers in [0, {size})", got=str(int(wrong[0])), where=type(self).__name__, fix="ask for less"
+            )
+        return chosen
+
+    def identity(self) -> dict[str, Any]:
+        """What is common to the identity of every generated dataset."""
+        return {"seed": self.seed, "split": self.split, "config": plain_config(self.config)}
+
+    def _place(self, index: int) -> int:
+        place = operator.index(index)
+        size = len(self)
+        if not -size <= place < size:
+            raise IndexError(f"record {place} of {size}")
+        return place % size
+
+    def _defines(self, name: str) -> bool:
+        return getattr(type(self), name) is not getattr(BaseDataset, name)
+
+    def samples_at(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """These samples, fetched together where the dataset can."""
+        if self._defines("__getitem__"):
+            return [self[index] for index in indices]
+        if self._defines("read"):
+            columns = self.read(np.asarray(indices, np.int64))
+            return [self.sample_from(columns, row) for row in range(len(indices))]
+        if not self._defines("__iter__"):
+            raise self._missing("__getitem__")
+        scan: Scan = self.__dict__.setdefault("_scan", Scan(self.__iter__))
+        return scan.take(indices)
+
+    def _missing(self, method: str, kind: type[UsageError] = UsageError) -> UsageError:
+        return kind(
+            f"{method} in {type(self).__name__}, to reach its records",
+            got="a class without it",
+            fix="define __len__ and one of read(indices), __getitem__(index) and __iter__()",
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_scan"}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(split={self.split!r})"
+
+
+def _host(value: Any) -> Any:
+    """JAX arrays as NumPy; everything else as it is."""
+    return np.asarray(value) if hasattr(value, "__array__") else value

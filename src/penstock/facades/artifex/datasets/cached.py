@@ -1,0 +1,120 @@
+"""A dataset that prepares each record once: kept in memory, and on disk when a folder is named.
+
+Files are named by the record's content and the preparing code, so another dataset or a changed function never finds
+the wrong one. They are plain `.npy`, written under a temporary name and renamed; a damaged one is made again. Nothing
+is ever unpickled. Memory holds `cache_size` records, the least recently used go first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core import hashing, local_files
+from penstock.core.errors import RecordError, UsageError
+from penstock.core.function_id import code_id
+from penstock.facades.artifex.datasets.base import BaseDataset
+from penstock.facades.artifex.datasets.npy import load_npy
+
+
+class CachedDataset(BaseDataset):
+    """Samples `{"data": prepared, "index": i}` of a list or other sequence.
+
+    Give `preprocess=`, or extend the class and define `_expensive_preprocessing(data)`.
+
+    >>> dataset = CachedDataset(None, [np.ones(2), np.zeros(2)], preprocess=lambda data: data + 1)
+    >>> dataset.get_batch(indices=[1, 0])["data"].tolist()
+    [[1.0, 1.0], [2.0, 2.0]]
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        data_source: Sequence[Any],
+        cache_dir: str | os.PathLike[str] | None = None,
+        split: str = "train",
+        *,
+        preprocess: Callable[[Any], Any] | None = None,
+        cache_size: int | None = None,
+        rngs: Any = None,
+    ) -> None:
+        super().__init__(config, split, rngs=rngs)
+        if cache_size is not None and cache_size < 1:
+            raise UsageError("cache_size of at least 1, or None for all", got=repr(cache_size))
+        self.data_source = data_source
+        self.cache_dir = None if cache_dir is None else Path(cache_dir)
+        self.cache_size = cache_size
+        self.cache: OrderedDict[int, Any] = OrderedDict()
+        self._preprocess = preprocess
+        self._lock = threading.Lock()
+        if self.cache_dir is not None:
+            self.cache_dir.mkdir(parents=True, exist_ok=True)
+
+    def _expensive_preprocessing(self, data: Any) -> Any:
+        """What is done to each record, once."""
+        return data if self._preprocess is None else self._preprocess(data)
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        place = self._place(index)
+        return {"data": self._load_and_preprocess(place), "index": place}
+
+    def _load_and_preprocess(self, index: int) -> Any:
+        with self._lock:
+            if index in self.cache:
+                self.cache.move_to_end(index)
+                return self.cache[index]
+        raw = self.data_source[index]
+        made = self._expensive_preprocessing(raw) if self.cache_dir is None else self._through_disk(raw)
+        with self._lock:
+            self.cache[index] = made
+            while self.cache_size is not None and len(self.cache) > self.cache_size:
+                self.cache.popitem(last=False)
+        return made
+
+    def _through_disk(self, raw: Any) -> Any:
+        path = Path(self.cache_dir or "") / f"{self._content(raw)}.npy"
+        kept = _kept(path)
+        if kept is not None:
+            return kept
+        made = np.asarray(self._expensive_preprocessing(raw))
+        if made.dtype == object:
+            raise UsageError(
+                "arrays of numbers to keep on disk", got=f"dtype {made.dtype}", fix="cache_dir=None keeps any object"
+            )
+        with local_files.atomic_file(str(path)) as file:
+            np.save(file, made, allow_pickle=False)
+        return made
+
+    def _content(self, raw: Any) -> str:
+        own = code_id(self._preprocess or type(self)._expensive_preprocessing)
+        try:
+            return hashing.content_id([own, np.asarray(raw) if hasattr(raw, "__array__") else raw])
+        except TypeError as error:
+            raise UsageError(
+                "records of text, bytes, numbers or arrays to keep on disk",
+                got=type(raw).__name__,
+                fix="cache_dir=None keeps any object in memory",
+            ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_lock"} | {"cache": OrderedDict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+
+def _kept(path: Path) -> Any:
+    """What a file holds, or None: it is not there, or damaged."""
+    try:
+        return load_npy(path)
+    except (OSError, RecordError):
+        return None

@@ -1,0 +1,56 @@
+"""Which records come next: pass after pass over a dataset, each in its own shuffled order, without a table.
+
+The place is one number, so it can be saved; threads may ask at once and never get the same rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core import randomness
+from penstock.core.errors import StateError, UsageError
+from penstock.order.shuffle import permute
+
+
+class Cursor:
+    """A place in the endless sequence of shuffled passes.
+
+    >>> cursor = Cursor(key=1)
+    >>> sorted(cursor.take(3, size=5).tolist() + cursor.take(2, size=5).tolist())
+    [0, 1, 2, 3, 4]
+    """
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.position = 0
+        self._lock = threading.Lock()
+
+    def take(self, count: int, size: int) -> NDArray[np.int64]:
+        """The next `count` records of `size`; a batch may cross from one pass to the next."""
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise UsageError("a batch size of at least 1", got=repr(count), fix="get_batch(32)")
+        if size < 1:
+            raise UsageError("a dataset with at least one record", got="an empty one", fix="give some data")
+        with self._lock:
+            start = self.position
+            self.position += int(count)
+        turn, place = np.divmod(np.arange(start, start + int(count)), size)
+        return permute(place, size, randomness.keys(self.key, turn))
+
+    def load(self, position: Any) -> None:
+        """Goes to a saved place."""
+        if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+            raise StateError(
+                "a position of at least 0", got=repr(position), fix="pass the dict that state_dict() gave, unchanged"
+            )
+        self.position = position
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"key": self.key, "position": self.position}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())

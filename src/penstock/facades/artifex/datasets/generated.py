@@ -1,0 +1,53 @@
+"""Datasets whose records are computed from (seed, split, record), never stored. Opening one costs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core import randomness
+from penstock.core.errors import UsageError
+from penstock.core.randomness import U64
+from penstock.facades.artifex.datasets.base import BaseDataset
+
+RECIPE = 1
+"""Raised whenever a generator is changed so that its data differs."""
+
+
+class GeneratedDataset(BaseDataset):
+    """The common half: size, keys per record, and a fingerprint that reads no data."""
+
+    _size = 0
+
+    def set_size(self, size: int) -> None:
+        """How many records there are; to be called once, while building."""
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+            raise UsageError("a number of records of at least 0", got=repr(size), where=type(self).__name__)
+        self._size = int(size)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def record_keys(self, indices: NDArray[np.int64], purpose: str) -> U64:
+        """A random key for each record, for one purpose."""
+        return randomness.keys(randomness.key(self.seed, str(self.split), purpose), indices)
+
+    def fingerprint(self) -> str:
+        facts = {"kind": type(self).__name__, "recipe": RECIPE, "size": self._size, **self.identity()}
+        return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def one_of(what: str, value: str, known: Collection[str]) -> str:
+    """Refuses an unknown name while building, and lists the known ones.
+
+    >>> one_of("pattern_type", "circles", ["random", "circles"])
+    'circles'
+    """
+    if value not in known:
+        names = ", ".join(repr(name) for name in known)
+        raise UsageError(f"{what} one of {names}", got=repr(value), fix=f"{what}={next(iter(known))!r}")
+    return value

@@ -1,0 +1,79 @@
+"""Some records of another dataset, and a split into training and validation that keeps them apart.
+
+Which record goes where is a function of (number of records, ratio, seed): the same in every process, and every record
+is in exactly one part. A larger ratio only adds to the training part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core import hashing, randomness
+from penstock.core.columns import Columns
+from penstock.core.errors import UsageError
+from penstock.facades.artifex.datasets.access import as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import CHUNK, BaseDataset
+from penstock.order.shuffle import permute
+
+
+class SubsetDataset(BaseDataset):
+    """The records `indices` of `dataset`, in that order. Its batches never hold any other record.
+
+    >>> subset = SubsetDataset([{"x": 10}, {"x": 20}, {"x": 30}], [2, 0])
+    >>> [sample["x"] for sample in subset], len(subset)
+    ([30, 10], 2)
+    """
+
+    def __init__(self, dataset: Any, indices: Any, split: str | None = None, *, rngs: Any = None) -> None:
+        self.dataset = as_dataset(dataset)
+        base = self.dataset
+        super().__init__(base.config, split or base.split, rngs=base.rngs if rngs is None else rngs)
+        self.indices = base.check_indices(indices)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.dataset[int(self.indices[self._place(index)])]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(self), CHUNK):
+            yield from self.samples_at(range(start, min(start + CHUNK, len(self))))
+
+    def samples_at(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        return self.dataset.samples_at(self.indices[list(indices)].tolist())
+
+    def batch_at(self, indices: NDArray[np.int64]) -> dict[str, Any]:
+        return batch_at(self.dataset, self.indices[indices])
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        return self.dataset.read(self.indices[self.check_indices(indices)])
+
+    def sample_from(self, columns: Columns, row: int) -> dict[str, Any]:
+        return self.dataset.sample_from(columns, row)
+
+    def fingerprint(self) -> str:
+        return hashing.content_id(["subset", self.dataset.fingerprint(), self.indices])
+
+    def locate(self, index: int) -> dict[str, Any]:
+        return {"subset": self.split, **self.dataset.locate(int(self.indices[index]))}
+
+
+def split_dataset(full_dataset: Any, train_ratio: float = 0.8, seed: int = 42) -> tuple[SubsetDataset, SubsetDataset]:
+    """(training, validation): disjoint, together complete, always the same for one seed.
+
+    >>> train, val = split_dataset([{"x": i} for i in range(10)], train_ratio=0.7)
+    >>> sorted(train.indices.tolist() + val.indices.tolist()) == list(range(10)), len(train)
+    (True, 7)
+    """
+    base = as_dataset(full_dataset)
+    if not 0.0 <= train_ratio <= 1.0:
+        raise UsageError("train_ratio from 0 to 1", got=repr(train_ratio), fix="train_ratio=0.8")
+    total = len(base)
+    train = int(total * train_ratio + 1e-9)  # 100 * 0.29 is 28.999999999999996
+    order = permute(np.arange(total), total, randomness.key(seed, "split"))
+    return SubsetDataset(base, order[:train], "train"), SubsetDataset(base, order[train:], "validation")

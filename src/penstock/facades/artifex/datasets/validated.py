@@ -1,0 +1,116 @@
+"""Only good records: a check that says yes or no, and a dataset that listens to it.
+
+`get_batch` leaves bad rows out of every column, so such a batch is shorter; a batch without any good row is an error.
+`read` names the bad rows instead, so that `penstock.Pipeline(dataset).skip_errors()` fills their places with others
+and keeps every batch full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.columns import Columns
+from penstock.core.errors import BadRecords, DataError, RecordError
+from penstock.facades.artifex.datasets.access import as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import BaseDataset
+from penstock.outputs.jax_arrays import is_jax_array
+
+
+def validate_sample(sample: dict[str, Any], shape: tuple[int, ...] | None = (32, 32, 3)) -> bool:
+    """Whether `sample["images"]` has no NaN, is in [0, 1] and has this shape (None: any).
+
+    >>> validate_sample({"images": np.full((32, 32, 3), 0.5)}), validate_sample({"images": np.full((32, 32, 3), 2.0)})
+    (True, False)
+    """
+    images = np.asarray(sample["images"])
+    if shape is not None and images.shape != tuple(shape):
+        return False
+    return bool(np.isfinite(images).all() and (images >= 0).all() and (images <= 1).all())
+
+
+class ValidatedDataset(BaseDataset):
+    """`base_dataset` without the records that `validate` refuses (default: `validate_sample` of the configured shape).
+
+    >>> base = as_dataset([{"images": np.zeros((2, 2, 1))}, {"images": np.full((2, 2, 1), np.nan)}])
+    >>> checked = ValidatedDataset(base)
+    >>> len(list(checked)), checked.get_batch(indices=[0, 1])["images"].shape
+    (1, (1, 2, 2, 1))
+    """
+
+    def __init__(
+        self,
+        base_dataset: Any,
+        config: Any = None,
+        split: str | None = None,
+        *,
+        validate: Callable[[dict[str, Any]], bool] | None = None,
+        rngs: Any = None,
+    ) -> None:
+        base = as_dataset(base_dataset)
+        super().__init__(base.config if config is None else config, split or base.split, rngs=rngs)
+        self.base_dataset = base
+        self._validate = validate
+
+    def is_valid(self, sample: dict[str, Any]) -> bool:
+        """What the check says of one sample."""
+        if self._validate is not None:
+            return bool(self._validate(sample))
+        return validate_sample(sample, getattr(self.config, "shape", None))
+
+    def __len__(self) -> int:
+        """Records of the dataset below: how many are good is known only when each has been looked at."""
+        return len(self.base_dataset)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for sample in self.base_dataset:
+            if self.is_valid(sample):
+                yield sample
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        sample = self.base_dataset[self._place(index)]
+        if not self.is_valid(sample):
+            raise self._bad(self._place(index), 0)
+        return sample
+
+    def batch_at(self, indices: NDArray[np.int64]) -> dict[str, Any]:
+        batch = batch_at(self.base_dataset, indices)
+        rows = len(indices)
+        host = {name: np.asarray(value) if is_jax_array(value) else value for name, value in batch.items()}
+        wide = [name for name, value in host.items() if hasattr(value, "__len__") and len(value) == rows]
+        good = [i for i in range(rows) if self.is_valid({name: host[name][i] for name in wide})]
+        if not good:
+            raise DataError(
+                "at least one good record in the batch",
+                got=f"{rows} records, none of them valid",
+                where=f"{type(self.base_dataset).__name__}, records {indices[:5].tolist()}",
+                fix="look at the data, or at the check",
+            )
+        if len(good) == rows:
+            return batch
+        chosen = np.array(good)
+        return {name: _rows(value, chosen) if name in wide else value for name, value in batch.items()}
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        chosen = self.check_indices(indices)
+        samples = self.base_dataset.samples_at(chosen.tolist())
+        bad = [self._bad(int(chosen[row]), row) for row, sample in enumerate(samples) if not self.is_valid(sample)]
+        if bad:
+            raise BadRecords(bad)
+        return self.base_dataset.read(chosen)
+
+    def _bad(self, index: int, row: int) -> RecordError:
+        return RecordError(
+            "a record that passes the check",
+            got="one that does not",
+            where=f"{type(self.base_dataset).__name__}, record {index}",
+            fix="mend or drop it, or penstock.Pipeline(dataset).skip_errors()",
+            row=row,
+        )
+
+
+def _rows(value: Any, chosen: NDArray[np.int64]) -> Any:
+    return [value[i] for i in chosen.tolist()] if isinstance(value, list) else value[chosen]

@@ -1,0 +1,120 @@
+"""Image and text batches side by side, row i of one belonging to row i of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core import hashing, randomness
+from penstock.core.columns import Columns
+from penstock.core.errors import UsageError
+from penstock.facades.artifex.datasets.access import as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import BaseDataset
+from penstock.facades.artifex.loaders.rows import Batch, DatasetLoader
+
+
+class AlignedDataset(BaseDataset):
+    """Record i of an image dataset and record i of a text dataset, as one record.
+
+    >>> both = AlignedDataset([{"images": 1}, {"images": 2}], [{"text_tokens": 10}, {"text_tokens": 20}])
+    >>> both.get_batch(indices=[1])["text_tokens"].tolist()
+    [20]
+    """
+
+    def __init__(self, image_dataset: Any, text_dataset: Any) -> None:
+        self.image_dataset, self.text_dataset = as_dataset(image_dataset), as_dataset(text_dataset)
+        base = self.image_dataset
+        super().__init__(base.config, base.split, rngs=base.rngs)
+        if len(base) != len(self.text_dataset):
+            raise UsageError(
+                "datasets of the same length, to align them by index",
+                got=f"{len(base)} images and {len(self.text_dataset)} texts",
+                where="create_multi_modal_loader",
+                fix="cut the longer one, or align=False",
+            )
+
+    def __len__(self) -> int:
+        return len(self.image_dataset)
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        return {
+            "images": self.image_dataset.read(indices)["images"],
+            "text_tokens": self.text_dataset.read(indices)["text_tokens"],
+        }
+
+    def batch_at(self, indices: NDArray[np.int64]) -> dict[str, Any]:
+        return _join(batch_at(self.image_dataset, indices), batch_at(self.text_dataset, indices))
+
+    def fingerprint(self) -> str:
+        return hashing.content_id(["aligned", self.image_dataset.fingerprint(), self.text_dataset.fingerprint()])
+
+
+def _join(images: Batch, texts: Batch) -> Batch:
+    for name, batch in (("images", images), ("text_tokens", texts)):
+        if name not in batch:
+            raise UsageError(
+                f"{name!r} in the batches of the {'image' if name == 'images' else 'text'} dataset",
+                got=f"{sorted(batch)}",
+            )
+    return {"images": images["images"], "text_tokens": texts["text_tokens"]}
+
+
+class UnalignedLoader:
+    """Batches of two datasets in two independent orders. An epoch is one pass over the shorter one."""
+
+    def __init__(self, images: DatasetLoader, texts: DatasetLoader) -> None:
+        self.images, self.texts = images, texts
+        self._given = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self._given < len(self):
+            batch = _join(_next(self.images), _next(self.texts))
+            self._given += 1
+            yield batch
+        self._given = 0
+
+    def __len__(self) -> int:
+        return min(len(self.images), len(self.texts))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"images": self.images.state_dict(), "texts": self.texts.state_dict(), "given": self._given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.images.load_state_dict(state["images"])
+        self.texts.load_state_dict(state["texts"])
+        self._given = int(state["given"])
+
+
+def _next(loader: DatasetLoader) -> Batch:
+    """The next batch, of the next epoch if this one has ended."""
+    try:
+        return next(loader)
+    except StopIteration:
+        return next(loader)
+
+
+def create_multi_modal_loader(
+    image_dataset: Any,
+    text_dataset: Any,
+    batch_size: int,
+    align: bool = True,
+    *,
+    shuffle: bool = True,
+    drop_last: bool = True,
+    seed: int = 0,
+) -> DatasetLoader | UnalignedLoader:
+    """Batches `{"images", "text_tokens"}`; each `for` is one epoch, reshuffled. Incomplete last batches are dropped.
+
+    `align=True` pairs by index: both come from the same records, and the datasets must have one length. `align=False`
+    draws each in an order of its own.
+    """
+    options: dict[str, Any] = {"shuffle": shuffle, "drop_last": drop_last}
+    if align:
+        return DatasetLoader(AlignedDataset(image_dataset, text_dataset), batch_size, seed=seed, **options)
+    return UnalignedLoader(
+        DatasetLoader(image_dataset, batch_size, seed=randomness.key(seed, "images") >> 1, **options),
+        DatasetLoader(text_dataset, batch_size, seed=randomness.key(seed, "texts") >> 1, **options),
+    )

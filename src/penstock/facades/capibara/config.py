@@ -1,0 +1,186 @@
+"""What a Capibara loader is told: plain fields with defaults, checked, read from and written to TOML, YAML and JSON.
+
+An unknown key is an error that names the nearest known one: a misspelt setting never passes for the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from penstock.core.errors import UsageError
+from penstock.facades.capibara import config_files
+
+Layout = Literal["documents", "windows"]
+Remainder = Literal["drop", "pad", "short"]
+Sampling = Literal["proportional", "temperature", "unimax"]
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "layout": get_args(Layout),
+    "remainder": get_args(Remainder),
+    "sampling": get_args(Sampling),
+    "normalize": (None, *get_args(Form)),
+}
+_LEAST = {"batch_size": 1, "max_length": 1, "num_workers": 0, "prefetch": 1, "micro_batches": 1, "shuffle_buffer": 1}
+_OPTIONAL = {"batch_tokens": 1, "train_tokens": 1, "cache_limit": 0, "pad_id": 0}
+
+
+class _File:
+    """Reading, writing and changing, shared by both configs."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """A config of plain values; unknown keys are refused."""
+        known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+        for name in values:
+            if name not in known:
+                raise _unknown(str(name), list(known), cls.__name__)
+        plain = dict(values)
+        if "data" in known and isinstance(plain.get("data"), Mapping):
+            plain["data"] = DataLoaderConfig.from_dict(plain["data"])
+        return cls(**plain)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads a .toml, .yaml, .yml or .json file."""
+        try:
+            return cls.from_dict(config_files.read(Path(path)))
+        except UsageError as error:
+            error.where = error.where or str(path)
+            raise
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a .toml, .yaml, .yml or .json file; fields that are None are left out."""
+        config_files.write(Path(path), self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `from_dict` takes them."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass
+class DataLoaderConfig(_File):
+    """Configuration for the data loader.
+
+    `batch_size` counts rows over all processes. `num_workers` is the most threads to use, 0 for none; one core is left
+    to the training step. `layout` says what a row is: a document, cut and padded to `max_length`, or a full window of
+    all documents one after another.
+
+    >>> DataLoaderConfig.from_dict({"batch_sise": 8})
+    Traceback (most recent call last):
+    penstock.core.errors.UsageError: expected a setting of DataLoaderConfig
+      got:   'batch_sise'
+      fix:   did you mean 'batch_size'?
+    """
+
+    batch_size: int = 32
+    shuffle: bool = True
+    num_workers: int = 4
+    max_length: int = 2048
+    dataset_name: Any = "wikitext"
+    cache_dir: str | None = None
+    # What to read.
+    split: str = "train"
+    streaming: bool = False
+    data_dir: str | None = None
+    text_field: str | None = None
+    # What a row is.
+    layout: Layout = "documents"
+    eos: bool = True
+    pad_id: int | None = None
+    normalize: Form | None = None
+    # Order and batches.
+    seed: int = 0
+    remainder: Remainder = "drop"
+    batch_tokens: int | None = None
+    shapes: list[int] | None = None
+    micro_batches: int = 1
+    prefetch: int = 3
+    shuffle_buffer: int = 10_000
+    # Several languages.
+    language_field: str | None = None
+    sampling: Sampling = "proportional"
+    temperature: float = 3.0
+    max_repeats: float | None = None
+    train_tokens: int | None = None
+    # The cache.
+    cache_limit: int | None = None
+
+    def check(self) -> DataLoaderConfig:
+        """Raises on the first value that cannot be meant."""
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise UsageError(f"{name}= one of {', '.join(map(repr, choices))}", got=repr(getattr(self, name)))
+        for name, least in (_LEAST | _OPTIONAL).items():
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"a whole number of at least {least} for {name}=", got=repr(value))
+        for name in ("shuffle", "streaming", "eos"):
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"True or False for {name}=", got=repr(getattr(self, name)))
+        if self.shapes is not None and self.batch_tokens is None:
+            raise UsageError("batch_tokens= with shapes=", got="shapes alone", fix="batch_tokens=rows * longest shape")
+        if self.batch_tokens is not None and self.layout != "documents":
+            raise UsageError('layout="documents" with batch_tokens=', got=repr(self.layout))
+        if self.batch_tokens is None and self.batch_size % self.micro_batches:
+            raise UsageError(
+                f"a batch that {self.micro_batches} micro-batches can share equally",
+                got=f"batch_size={self.batch_size}",
+                fix=f"batch_size={-(-self.batch_size // self.micro_batches) * self.micro_batches}",
+            )
+        return self
+
+
+@dataclass
+class CapibaraConfig(_File):
+    """The whole configuration: `data` is what the loader reads, `seed` gives it its order unless `data` has its own.
+
+    >>> CapibaraConfig().data.batch_size, CapibaraConfig.from_dict({"data": {"max_length": 128}}).data.max_length
+    (32, 128)
+    """
+
+    seed: int = 0
+    data: DataLoaderConfig = field(default_factory=DataLoaderConfig)
+
+
+def settings_of(config: Any, given: Mapping[str, Any]) -> DataLoaderConfig:
+    """The loader's settings: `config` (either class, a mapping, a path or None) with what was `given` on top.
+
+    >>> settings_of(CapibaraConfig(seed=5), {"batch_size": 8}).seed
+    5
+    """
+    if config is None:
+        base = DataLoaderConfig()
+    elif isinstance(config, DataLoaderConfig):
+        base = config
+    elif isinstance(config, CapibaraConfig):
+        base = replace(config.data, seed=config.data.seed or config.seed)
+    elif isinstance(config, str | os.PathLike):
+        return settings_of(config_files.read(Path(config)), given)
+    elif isinstance(config, Mapping):
+        nested = isinstance(config.get("data"), Mapping)
+        return settings_of((CapibaraConfig if nested else DataLoaderConfig).from_dict(config), given)
+    else:
+        raise UsageError(
+            "a CapibaraConfig, a DataLoaderConfig, a dict or the path of a config file",
+            got=type(config).__name__,
+            fix="config=CapibaraConfig()",
+        )
+    names = [f.name for f in fields(DataLoaderConfig)]
+    for name in given:
+        if name not in names:
+            raise _unknown(name, names, "CapibaraDataLoader")
+    return replace(base, **given).check()
+
+
+def _unknown(name: str, known: list[str], of: str) -> UsageError:
+    near = difflib.get_close_matches(name, known, 1, cutoff=0.5)
+    fix = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    return UsageError(f"a setting of {of}", got=repr(name), fix=fix)

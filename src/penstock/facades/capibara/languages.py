@@ -1,0 +1,108 @@
+"""How much of each language: weights counted in tokens, turned into weights of rows, with a cap on repetition.
+
+Documents of one language are longer than another's, so a share of tokens is not a share of rows: the weight of a row is
+the wanted share of tokens divided by the tokens of that language's average row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.core.errors import UsageError
+from penstock.order import weights as rules
+from penstock.steps.base import Context, Step
+from penstock.steps.node import I64, Above, Epoch, Node, Picks
+
+UNIMAX_PASSES = 4.0
+
+
+class Language(NamedTuple):
+    """What is known of one language's data: rows, and tokens in them after cutting to length."""
+
+    name: str
+    rows: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class LanguagePlan:
+    """Weights of rows, how many rows make an epoch, and the most passes allowed."""
+
+    languages: tuple[Language, ...]
+    shares: tuple[float, ...]  # of tokens
+    weights: tuple[float, ...]  # of rows
+    rows: int
+    cap: float | None
+
+    def check(self, epochs: int) -> None:
+        """Raises if so many epochs would repeat a language more often than allowed."""
+        if self.cap is not None:
+            names = [language.name for language in self.languages]
+            sizes = [language.rows for language in self.languages]
+            # Draws are whole: a language is drawn at most once more than its weight says.
+            rules.check_repeats(self.weights, sizes, max(1, self.rows * epochs - len(sizes)), self.cap, names)
+
+    def passes(self, epochs: int = 1) -> dict[str, float]:
+        """How often each language is gone through in so many epochs."""
+        draws = self.rows * epochs
+        pairs = zip(self.languages, self.weights, strict=True)
+        return {language.name: round(weight * draws / language.rows, 3) for language, weight in pairs}
+
+
+def plan_languages(
+    languages: Sequence[Language],
+    sampling: str,
+    *,
+    temperature: float = 3.0,
+    max_repeats: float | None = None,
+    train_tokens: int | None = None,
+) -> LanguagePlan:
+    """The plan of a mixture. `train_tokens` is the length of an epoch, unless given all tokens of all languages.
+
+    >>> plan = plan_languages([Language("de", 90, 900), Language("sw", 10, 100)], "temperature", temperature=2)
+    >>> plan.shares, plan.rows, plan.passes()
+    ((0.75, 0.25), 100, {'de': 0.833, 'sw': 2.5})
+    """
+    for language in languages:
+        if not language.tokens:
+            raise UsageError("tokens in every language", got=f"none in {language.name!r}", fix="leave it out")
+    sizes = [language.tokens for language in languages]
+    budget = train_tokens or sum(sizes)
+    if sampling == "proportional":
+        shares = rules.proportional(sizes)
+    elif sampling == "temperature":
+        shares = rules.temperature(sizes, temperature)
+    else:
+        shares = rules.unimax(sizes, budget, max_repeats or UNIMAX_PASSES)
+    mean = [language.tokens / language.rows for language in languages]
+    per_token = [share / size for share, size in zip(shares, mean, strict=True)]
+    plan = LanguagePlan(
+        tuple(languages),
+        shares,
+        rules.normalise(per_token, "weights of languages"),
+        max(1, round(budget * sum(per_token))),
+        max_repeats,
+    )
+    plan.check(1)
+    return plan
+
+
+@dataclass(frozen=True)
+class Stretch(Step):
+    """Cuts an endless sequence into epochs of `count` rows, each going on where the one before it ended."""
+
+    count: int
+
+    def build(self, child: Node, context: Context) -> Node:
+        return _Stretched(child, self.count)
+
+
+class _Stretched(Above):
+    def __init__(self, child: Node, count: int) -> None:
+        super().__init__(child)
+        self.size = count
+
+    def pick(self, position: I64, epoch: Epoch) -> Picks:
+        return self.child.pick(position + epoch * (self.size or 0), 0)

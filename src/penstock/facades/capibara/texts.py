@@ -1,0 +1,177 @@
+"""From what a name resolved to, to rows of tokens: which column is text, normalised how, tokenised and cached.
+
+Texts that are empty or only white space are left out when the tokens are prepared, so that no row is empty. Data that
+holds `input_ids` already is taken as it is.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core import hashing
+from penstock.core.columns import Columns, Ragged
+from penstock.core.errors import UsageError
+from penstock.facades.capibara.config import DataLoaderConfig, Form
+from penstock.facades.capibara.known import recall
+from penstock.pipeline import Pipeline
+from penstock.preparation.cache import cached_store
+from penstock.preparation.run import TextSource
+from penstock.preparation.tokenize import text_source
+from penstock.sources.base import Source, TokenSource
+from penstock.sources.hf import HFDataset
+from penstock.sources.lines import Chunk
+
+_ROWS = 4096
+
+
+class Cleaned:
+    """The texts of a source, normalised and without blank ones. Satisfies `prepare.run.TextSource`."""
+
+    def __init__(self, source: TextSource, form: Form | None) -> None:
+        self.source, self.form = source, form
+        self.paths = getattr(source, "paths", [])
+
+    def iterate(self, start: Any = None) -> Iterator[Chunk]:
+        for chunk in self.source.iterate(start):
+            kept = [i for i, text in enumerate(chunk.texts) if text.strip()]
+            texts = [chunk.texts[i] for i in kept]
+            if self.form is not None:
+                texts = [unicodedata.normalize(self.form, text) for text in texts]
+            yield replace(chunk, texts=texts, positions=[chunk.positions[i] for i in kept])
+
+    def describe(self) -> dict[str, Any]:
+        return self.source.describe()
+
+    def fingerprint(self) -> str:
+        """The tables of Unicode count when they are used."""
+        version = unicodedata.unidata_version if self.form else None
+        return hashing.content_id(["not blank", self.form, version, self.source.fingerprint()])
+
+
+def tokens_of(pipeline: Pipeline, tokenizer: Any, settings: DataLoaderConfig) -> Pipeline:
+    """A pipeline whose rows are documents of tokens, prepared once and cached."""
+    if _has_tokens(pipeline):
+        return pipeline
+    field = text_field_of(pipeline, settings.text_field)
+    if tokenizer is None:
+        raise UsageError(
+            "a tokenizer for text", got="none", fix='tokenizer=AutoTokenizer.from_pretrained(...), "bytes"'
+        )
+    recall(pipeline.definition.origin, settings.cache_dir)
+    made: dict[str, Any] = {"eos": settings.eos}
+    source = Cleaned(text_source(pipeline.definition, field, made), settings.normalize)
+    cache = {"cache_dir": settings.cache_dir, "limit": settings.cache_limit}
+    store = cached_store(source, tokenizer, settings=made, **cache)  # type: ignore[arg-type]
+    if not len(store):
+        raise UsageError(f"a text in column {field!r} that is not blank", got="none", where=str(source.describe()))
+    return Pipeline(store)
+
+
+def text_field_of(pipeline: Pipeline, asked: str | None) -> str:
+    """The column that is text: the one asked for, else "text", else the only column of strings."""
+    (record,) = pipeline.peek(1)
+    texts = [name for name, value in record.items() if isinstance(value, str)]
+    if asked is not None and asked in record:
+        return asked
+    if asked is None and "text" in record:
+        return "text"
+    if asked is None and len(texts) == 1:
+        return texts[0]
+    raise UsageError(
+        f"a column {asked!r}" if asked is not None else 'a column "text", or only one column of strings',
+        got=f"columns {sorted(record)}",
+        fix=f"text_field={(texts or sorted(record))[0]!r}",
+    )
+
+
+def _has_tokens(pipeline: Pipeline) -> bool:
+    origin = pipeline.definition.origin
+    return isinstance(origin, TokenSource) or "input_ids" in (getattr(origin, "columns", None) or ())
+
+
+def is_rows(pipeline: Pipeline) -> bool:
+    """Whether somebody has already made rows of tokens, for example with `.windows()`."""
+    return bool(pipeline.definition.steps) and isinstance(pipeline.definition.origin, TokenSource)
+
+
+def row_lengths(pipeline: Pipeline) -> NDArray[np.int64]:
+    """Tokens of every document. A token store knows them; of other data every row is read once."""
+    origin = pipeline.definition.origin
+    if isinstance(origin, TokenSource):
+        return np.concatenate([origin.lengths(part) for part in _parts(len(origin), _ROWS * 64)])
+    rows = pipeline.rows()
+    parts = (only_tokens(rows.read(part))["input_ids"] for part in _parts(len(rows)))
+    return np.concatenate([part.lengths for part in parts if isinstance(part, Ragged)])
+
+
+def _parts(size: int, step: int = _ROWS) -> Iterator[NDArray[np.int64]]:
+    return (np.arange(lo, min(size, lo + step)) for lo in range(0, size, step))
+
+
+def only_tokens(columns: Columns) -> Columns:
+    """The columns a language model is trained on, as ragged rows."""
+    kept = {name: columns[name] for name in ("input_ids", "labels") if name in columns}
+    return {name: c if isinstance(c, Ragged) else Ragged.of(list(c)) for name, c in kept.items()}
+
+
+def full_mask(columns: Columns) -> Columns:
+    """An attention mask for rows that are full."""
+    return {**columns, "attention_mask": np.broadcast_to(np.int32(1), np.asarray(columns["input_ids"]).shape)}
+
+
+# One dataset with a column that says the language.
+
+
+class Part:
+    """Some records of a source, as a source."""
+
+    def __init__(self, source: Source, records: NDArray[np.int64], name: str) -> None:
+        self.source, self.records, self.name = source, records, name
+        self.columns = getattr(source, "columns", None) or list(source.read(records[:1]))
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def read(self, indices: NDArray[np.int64]) -> Columns:
+        return self.source.read(self.records[np.asarray(indices, np.int64)])
+
+    def fingerprint(self) -> str:
+        return hashing.content_id(["part", self.source.fingerprint(), self.records])
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": f"{self.source.describe().get('kind', 'records')}, {self.name!r}", "records": len(self)}
+
+    def locate(self, index: int) -> dict[str, Any]:
+        return self.source.locate(int(self.records[index]))
+
+
+def by_language(pipeline: Pipeline, field: str) -> dict[str, Pipeline]:
+    """One pipeline for each value of a column, by name. Reads that column of every record."""
+    rows: Source = pipeline.rows() if pipeline.definition.steps else pipeline.definition.origin  # type: ignore[assignment]
+    values = _column(rows, field)
+    found: dict[str, list[int]] = {}
+    for number, value in enumerate(values):
+        found.setdefault(str(value), []).append(number)
+    return {n: Pipeline(Part(rows, np.array(found[n], np.int64), n)) for n in sorted(found)}
+
+
+def _column(source: Source, field: str) -> list[Any]:
+    if isinstance(source, HFDataset) and field in source.columns:
+        return list(source.dataset.with_format(None)[field])
+    out: list[Any] = []
+    for part in _parts(len(source)):
+        columns = source.read(part)
+        if field not in columns:
+            raise UsageError(
+                f"a column {field!r} that says the language",
+                got=f"columns {sorted(columns)}",
+                fix="language_field= one of them",
+            )
+        out += list(columns[field])
+    return out

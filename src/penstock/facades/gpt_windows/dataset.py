@@ -1,0 +1,116 @@
+"""Sliding windows for GPT training: `GPTDatasetV1`, `create_dataset`, `create_dataloader`.
+
+Sample i is `(tokens[i * stride : i * stride + max_length], the same one token on)`, while a full target exists. The
+text is tokenised once and kept as small integers; windows are cut out when asked for, so overlap costs no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.core.errors import UsageError
+from penstock.pipeline import Pipeline
+from penstock.sources.arrays import Texts
+from penstock.sources.token_stream import token_stream
+from penstock.torch_data.loaders import CoreDataLoader, TupleRow, WindowDataset, core_dataloader, data
+
+
+class GPTDatasetV1(WindowDataset):
+    """`(inputs, targets)` pairs over one text, as a torch `Dataset`.
+
+    >>> dataset = GPTDatasetV1("hello world", "bytes", max_length=4, stride=2)
+    >>> len(dataset), [t.tolist() for t in dataset[0]]
+    (4, [[104, 101, 108, 108], [101, 108, 108, 111]])
+    """
+
+    def __init__(self, txt: str, tokenizer: Any, max_length: int = 256, stride: int = 128) -> None:
+        if not isinstance(txt, str):
+            raise UsageError("txt, a string", got=type(txt).__name__, fix="read the file first: open(path).read()")
+        self.max_length, self.stride = max_length, stride
+        tokens = token_stream(Texts([txt]), tokenizer, eos=False)
+        super().__init__(Pipeline(tokens).windows(max_length, stride))
+
+    def pair(self, tensors: dict[str, Any]) -> tuple[Any, Any]:
+        return tensors["input_ids"], tensors["labels"]
+
+    def row(self, tensors: dict[str, Any], i: int) -> TupleRow:
+        return TupleRow((tensors["input_ids"][i], tensors["labels"][i]))
+
+    @property
+    def input_ids(self) -> Sequence[Any]:
+        """The inputs of every window, cut when asked for."""
+        return _Side(self, 0)
+
+    @property
+    def target_ids(self) -> Sequence[Any]:
+        """The targets of every window, cut when asked for."""
+        return _Side(self, 1)
+
+
+class _Side(Sequence[Any]):
+    def __init__(self, dataset: GPTDatasetV1, side: int) -> None:
+        self.dataset, self.side = dataset, side
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.dataset[index][self.side]
+
+
+_DATASETS = {"gpt_v1": GPTDatasetV1}
+
+
+def create_dataset(dataset_type: str = "gpt_v1", **options: Any) -> GPTDatasetV1:
+    """A dataset by the name of its kind.
+
+    >>> len(create_dataset("gpt_v1", txt="abcdefgh", tokenizer="bytes", max_length=4, stride=2))
+    2
+    """
+    if dataset_type not in _DATASETS:
+        raise UsageError(f"a dataset_type among {sorted(_DATASETS)}", got=repr(dataset_type), fix='"gpt_v1"')
+    return _DATASETS[dataset_type](**options)
+
+
+def create_dataloader(
+    dataset: Any,
+    batch_size: int = 4,
+    shuffle: bool = True,
+    drop_last: bool = True,
+    num_workers: int = 0,
+    *,
+    seed: int = 0,
+    pin_memory: bool = False,
+    rank: int = 0,
+    world: int = 1,
+) -> Any:
+    """A real `torch.utils.data.DataLoader` of `(inputs, targets)`; each pass is another order, and it resumes exactly.
+
+    `num_workers` are threads. A dataset of another make gets torch's own DataLoader.
+    """
+    if isinstance(dataset, WindowDataset):
+        return core_dataloader(
+            dataset,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            seed=seed,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            rank=rank,
+            world=world,
+        )
+    return data.DataLoader(
+        dataset,
+        batch_size=batch_size,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        num_workers=num_workers,
+        pin_memory=pin_memory,
+    )
+
+
+__all__ = ["CoreDataLoader", "GPTDatasetV1", "create_dataloader", "create_dataset"]

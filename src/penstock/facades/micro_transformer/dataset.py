@@ -1,0 +1,82 @@
+"""The micro-transformer's data: `TransformerDataset` and `create_dataloaders`.
+
+All samples of a JSON-lines or text file are tokenised into one continuous sequence. Index i is the `seq_length` tokens
+that start at token i, with the same span one token on as `labels`. Training data is shuffled and drops the tail;
+validation data does neither.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from penstock.core.errors import UsageError
+from penstock.pipeline import Pipeline
+from penstock.sources.jsonl import JsonlFiles
+from penstock.sources.text import TextFiles
+from penstock.sources.token_stream import token_stream
+from penstock.torch_data.loaders import CoreDataLoader, WindowDataset, core_dataloader, torch
+
+_JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".ndjson.gz", ".ndjson.zst")
+
+
+class TransformerDataset(WindowDataset):
+    """`{"input_ids", "labels"}` for every position of a file, as a torch `Dataset`.
+
+    `is_jsonl=None` goes by the file's name. A JSON-lines record's text is in `field`; a text file is one sample.
+    """
+
+    def __init__(
+        self,
+        data_path: str | os.PathLike[str],
+        tokenizer: Any,
+        seq_length: int = 128,
+        is_jsonl: bool | None = None,
+        *,
+        field: str = "text",
+        stride: int = 1,
+    ) -> None:
+        path = os.fspath(data_path)
+        if is_jsonl is None:
+            is_jsonl = path.endswith(_JSON_LINES)
+        source = JsonlFiles(path, field=field) if is_jsonl else TextFiles(path, mode="file")
+        self.seq_length = seq_length
+        super().__init__(Pipeline(token_stream(source, tokenizer)).windows(seq_length, stride))
+
+
+def create_dataloaders(
+    train_path: str | os.PathLike[str],
+    val_path: str | os.PathLike[str],
+    tokenizer: Any,
+    batch_size: int = 16,
+    seq_length: int = 128,
+    num_workers: int = 0,
+    *,
+    is_jsonl: bool | None = None,
+    field: str = "text",
+    stride: int = 1,
+    seed: int = 0,
+    pin_memory: bool | None = None,
+    rank: int = 0,
+    world: int = 1,
+) -> tuple[CoreDataLoader, CoreDataLoader]:
+    """The training and the validation loader, both real `torch.utils.data.DataLoader` objects.
+
+    `num_workers` are threads, on every platform. `rank` and `world` are data-parallel coordinates: ranks of the same
+    tensor- or pipeline-parallel group pass the same ones and see the same data.
+    """
+    if tokenizer is None:
+        raise UsageError("a tokenizer", got="None", fix="MicroTransformerTokenizer.from_pretrained(path), or 'bytes'")
+    pin = torch.cuda.is_available() if pin_memory is None else pin_memory
+    common: dict[str, Any] = {
+        "batch_size": batch_size, "seed": seed, "num_workers": num_workers, "pin_memory": pin, "rank": rank, "world":
+        world,
+    }  # fmt: skip
+    train, val = (
+        TransformerDataset(path, tokenizer, seq_length, is_jsonl, field=field, stride=stride)
+        for path in (train_path, val_path)
+    )
+    return (
+        core_dataloader(train, shuffle=True, drop_last=True, **common),
+        core_dataloader(val, shuffle=False, drop_last=False, **common),
+    )

@@ -1,0 +1,249 @@
+"""`PreprocessedDataset`: records through a prompt engine as a map-style torch dataset, each row made once and kept.
+
+Rows are made when first asked for and kept in memory up to `cache_bytes`. What is in the cache stays: an epoch that
+walks all rows would push every one of them out of a cache that makes room, and hit none. A row that holds what cannot
+be measured (an image object, an array of objects: see `row_memory`) is not kept. Access costs a dictionary look-up and
+a copy of the row, so that nobody can spoil what is kept. Safe from many threads; a pickled copy (a DataLoader worker's)
+takes the records and the engine along but no cache. Which records were skipped is kept in shared memory, a byte each,
+so that a process knows what its workers have skipped.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core import hashing, randomness
+from penstock.core.errors import DataError, UsageError
+from penstock.core.ledger import Ledger
+from penstock.facades.preprocessed.preprocess import Prompted, RowCollate, Skip
+from penstock.facades.preprocessed.row_cache import own, size_of
+from penstock.order.shuffle import permute
+from penstock.sources.records import Records, read_each, records_of
+from penstock.torch_data.loaders import data, torch
+
+CACHE_BYTES = 1 << 30
+MOST_TRIES = 10_000
+_MOST_MARKS = 1 << 24  # records whose skipping is told apart, at a byte each
+_MOST_REASONS = 1000
+_SPARE = randomness.key("preprocessed", "spare")
+
+Row = dict[str, Any]
+
+
+class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
+    """Rows by number.
+
+    `hf_dataset`: a datasets.Dataset, a list or other sequence of dicts, a JSON-lines path, a pipeline. `prompt_engine`:
+    a `PromptEngine` or any function from a record to a dict. `cache_enabled=False` makes every row anew.
+
+    A record that the engine skips (it gives None), or that fails under `skip_errors=True`, keeps its position: another
+    record of this dataset stands there, chosen by the position alone, so no other row moves. `skipped` counts such
+    records and `ledger` names them, those that DataLoader workers met as well. Without `skip_errors` a failing record
+    is an error that names it.
+
+    >>> dataset = PreprocessedDataset([{"n": 1}, {"n": 2}, {"n": 3}], lambda r: {"double": 2 * r["n"]})
+    >>> dataset[-1], dataset.select([2, 0])[0], [row["double"] for row in dataset[1:]]
+    ({'double': 6}, {'double': 6}, [4, 6])
+    """
+
+    def __init__(
+        self,
+        hf_dataset: Any,
+        prompt_engine: Callable[..., Any],
+        cache_enabled: bool = True,
+        cache_bytes: int = CACHE_BYTES,
+        *,
+        skip_errors: bool = False,
+    ) -> None:
+        if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
+            raise UsageError("cache_bytes of 0 or more", got=repr(cache_bytes), fix="cache_bytes=2**30 is 1 GiB")
+        records = records_of(hf_dataset)
+        if not len(records):
+            raise UsageError("at least one record", got="an empty dataset", fix="check how it was loaded or filtered")
+        limit = cache_bytes if cache_enabled else 0
+        self._made = _Made(records, Prompted(prompt_engine, skip_errors), limit)
+        self._numbers: NDArray[np.int64] | range = range(len(records))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A row; for a slice, a dataset of those rows; for a list of numbers, a list of rows."""
+        if isinstance(index, slice):
+            return self._view(np.arange(*index.indices(len(self))))
+        if isinstance(index, list | tuple | np.ndarray) or (isinstance(index, torch.Tensor) and index.ndim):
+            return self.__getitems__(index)
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Any) -> list[Row]:
+        """Many rows at once, as torch's DataLoader asks for them: missing ones are read in one call."""
+        positions = self._positions(indices)
+        rows = self._made.rows([int(self._numbers[p]) for p in positions])
+        return [self._spare(p) if row is None else row for p, row in zip(positions, rows, strict=True)]
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self[i] for i in range(len(self)))
+
+    def select(self, indices: Any) -> PreprocessedDataset:
+        """A dataset of these rows, in this order; nothing is copied and the cache is shared."""
+        return self._view(np.array(self._positions(indices), np.int64))
+
+    def _view(self, positions: NDArray[np.int64]) -> PreprocessedDataset:
+        view = copy.copy(self)
+        view._numbers = np.asarray(self._numbers, np.int64)[positions]
+        return view
+
+    def _positions(self, indices: Any) -> list[int]:
+        n = len(self)
+        out = []
+        for index in indices.tolist() if hasattr(indices, "tolist") else indices:
+            if isinstance(index, bool) or not hasattr(index, "__index__"):
+                raise TypeError(f"row numbers must be integers, not {type(index).__name__}")
+            at = index.__index__()
+            if not -n <= at < n:
+                raise IndexError(f"row {at} of {n}")
+            out.append(at % n)
+        return out
+
+    def _spare(self, position: int) -> Row:
+        """The row that stands where a skipped record would: the first good one of a permutation keyed by position."""
+        n = len(self)
+        tries = min(n, MOST_TRIES)
+        for lo in range(0, tries, 64):
+            turns = np.arange(lo, min(tries, lo + 64))
+            for at in permute(turns, n, randomness.key(_SPARE, position)).tolist():
+                (row,) = self._made.rows([int(self._numbers[at])])
+                if row is not None:
+                    return row
+        why = ", ".join(f"{reason}: {count}" for reason, count in self._made.ledger.by_reason.most_common(3))
+        raise DataError(
+            "a record that the prompt engine keeps",
+            got=f"none among {tries} tried for one row; {self.skipped} skipped in all",
+            where=f"row {position}: {self.locate(position)}",
+            fix=f"check template, max_length and data; look at .ledger for the reasons: not {why}",
+        )
+
+    def locate(self, index: int) -> str:
+        """Which record is at a position, in words: its number, or its file and line."""
+        return self._made.records.name(int(self._numbers[self._positions([index])[0]]))
+
+    @property
+    def skipped(self) -> int:
+        """Different records that were skipped so far, by this dataset, its selections and its DataLoader workers."""
+        return self._made.skipped
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was skipped, and why. Records that only a worker met are made once more to learn it, at most 1000."""
+        self._made.explain()
+        return self._made.ledger
+
+    @property
+    def cached_bytes(self) -> int:
+        """Memory that kept rows take, as counted against `cache_bytes`."""
+        return self._made.held
+
+    @property
+    def collate_fn(self) -> RowCollate:
+        """The collate function that `DataLoaderBuilder` takes when it is given none."""
+        return RowCollate(self._made.engine.pad_token_id())
+
+    def fingerprint(self) -> str:
+        """Identity of records, selection and engine; reads all records once."""
+        chosen = None if isinstance(self._numbers, range) else self._numbers
+        return hashing.content_id(
+            [
+                "preprocessed",
+                self._made.records.fingerprint(),
+                self._made.engine.identity,
+                *([] if chosen is None else [chosen]),
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"PreprocessedDataset({len(self)} rows, {self.skipped} skipped, {self.cached_bytes} bytes cached)"
+
+
+class _Made:
+    """Rows by record number, made on demand and kept; None for a record that is skipped."""
+
+    def __init__(self, records: Records, engine: Prompted, limit: int) -> None:
+        self.records, self.engine, self.limit = records, engine, limit
+        self.ledger = Ledger()
+        self._marks = torch.zeros(min(len(records), _MOST_MARKS), dtype=torch.uint8).share_memory_()
+        self._start()
+
+    def _start(self) -> None:
+        self.held = 0
+        self._cache: dict[int, Row] = {}
+        self._refused: set[int] = set()
+        self._lock = threading.Lock()
+
+    def rows(self, numbers: Sequence[int]) -> list[Row | None]:
+        cache, refused = self._cache, self._refused
+        missing = [n for n in dict.fromkeys(numbers) if n not in cache and n not in refused]
+        records = read_each(self.records, missing) if missing else []
+        fresh = {n: self._make(n, record) for n, record in zip(missing, records, strict=True)}
+        once = len(missing) == len(numbers)  # a row that is neither kept nor given twice needs no further copy
+        out: list[Row | None] = []
+        for n in numbers:
+            row, kept = fresh.get(n), cache.get(n)
+            if row is None or kept is not None or not once:
+                row = row if kept is None else kept
+                row = None if row is None else own(row)
+            out.append(row)
+        return out
+
+    def _make(self, number: int, record: Any) -> Row | None:
+        made = self.engine(record, lambda: self.records.name(number))
+        if isinstance(made, Skip):
+            self._refuse(number, made)
+            return None
+        row: Row = own(made)  # the engine may use its memory again for the next record
+        self._keep(number, row)
+        return row
+
+    def _refuse(self, number: int, why: Skip) -> None:
+        with self._lock:
+            if number in self._refused:
+                return
+            self._refused.add(number)
+        self._marks[number % len(self._marks)] = 1
+        self.ledger.add(self.records.name(number), number, why.reason, why.detail)
+
+    @property
+    def skipped(self) -> int:
+        """Over all processes, as far as marks go; more records than these are counted here alone."""
+        return max(int(self._marks.sum()), self.ledger.total)
+
+    def explain(self) -> None:
+        """Enters what workers have skipped into the ledger of this process."""
+        for number in np.flatnonzero(self._marks.numpy()).tolist():
+            if self.ledger.total >= _MOST_REASONS:
+                return
+            self.rows([number])
+
+    def _keep(self, number: int, row: Row) -> None:
+        if not self.limit:
+            return
+        size = size_of(row)
+        if size is None:
+            return
+        with self._lock:
+            if number not in self._cache and self.held + size <= self.limit:
+                self._cache[number] = row
+                self.held += size
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("held", "_cache", "_refused", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.ledger = Ledger()
+        self._start()

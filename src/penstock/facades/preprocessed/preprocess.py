@@ -1,0 +1,135 @@
+"""What a prompt engine, or any function, makes of a record: a row, the reason why there is none, or an error."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from penstock.chat.engine import PromptEngine
+from penstock.core import hashing
+from penstock.core.errors import PenstockError, UsageError, UserCodeError
+from penstock.core.function_id import code_id
+from penstock.core.pickling import shipped
+from penstock.preparation.prompts import spec_of
+
+
+class Skip(NamedTuple):
+    """Why a record has no row."""
+
+    reason: str
+    detail: str
+
+
+class Prompted:
+    """Records through a prompt engine: a row, a `Skip`, or an error that names the record."""
+
+    def __init__(self, engine: Callable[..., Any], skip_errors: bool) -> None:
+        if not callable(engine):
+            raise UsageError(
+                "prompt_engine= a PromptEngine or a function from a record to a dict",
+                got=repr(engine)[:80],
+                fix="PromptEngine(tokenizer, template), or lambda record: {...}",
+            )
+        self.engine, self.skip_errors = engine, skip_errors
+        # Found now: what a function closes over may change as it is called.
+        self.identity = hashing.content_id([_identity(engine), str(bool(skip_errors))])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return shipped(self.__dict__)
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether some record may have no row, as far as anybody can know beforehand."""
+        return self.skip_errors or not isinstance(self.engine, PromptEngine) or self.engine.on_error == "skip"
+
+    def __call__(self, record: Any, name: Callable[[], str]) -> dict[str, Any] | Skip:
+        try:
+            made = self._made(record, name)
+        except PenstockError as error:
+            if not error.where:
+                error.where = name()
+            if not self.skip_errors:
+                raise
+            return Skip(error.expected, error.got)
+        return self._reason(record) if made is None else made
+
+    def _made(self, record: Any, name: Callable[[], str]) -> dict[str, Any] | None:
+        if isinstance(record, PenstockError):
+            raise record
+        try:
+            made = self.engine(record, where=name()) if isinstance(self.engine, PromptEngine) else self.engine(record)
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise UserCodeError(
+                f"{_called(self.engine)} to make a row of the record",
+                got=f"{type(error).__name__}: {str(error)[:300]}",
+                fix="mend the function or the record; skip_errors=True leaves such records out and counts them",
+            ) from error
+        if made is None or isinstance(made, Mapping):
+            return None if made is None else dict(made)
+        raise UserCodeError(
+            f"a dict, or None to skip the record, from {_called(self.engine)}",
+            got=f"{type(made).__name__}: {str(made)[:80]}",
+            fix="return {'input_ids': ..., 'labels': ...}",
+        )
+
+    def _reason(self, record: Any) -> Skip:
+        """Why the engine gave None. A `PromptEngine` is asked again, and answers with the error it passed over."""
+        if isinstance(self.engine, PromptEngine):
+            strict = copy.copy(self.engine)
+            strict.on_error = "raise"
+            try:
+                strict(record)
+            except PenstockError as error:
+                return Skip(error.expected, error.got)
+        return Skip("a record that the prompt engine keeps", "None")
+
+    def pad_token_id(self) -> int:
+        """What to pad token ids with: the tokenizer's own, else 0. The attention mask and labels hide it either way."""
+        tokenizer = getattr(getattr(self.engine, "encoder", None), "tokenizer", None)
+        found = getattr(tokenizer, "pad_id", None)
+        if found is None:
+            found = getattr(tokenizer, "eos_id", None)
+        return 0 if found is None else int(found)
+
+
+def _identity(engine: Any) -> str:
+    """Everything of an engine that decides its rows."""
+    if isinstance(engine, PromptEngine):
+        schema = engine.schema
+        facts = {
+            "prompt": spec_of(engine),
+            "tokenizer": engine.encoder.tokenizer.identity(),
+            "schema": [[[n, str(d)] for n, d in schema.fields.items()], schema.extra, sorted(schema.optional)],
+            "on_error": engine.on_error,
+        }
+        return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()
+    if not (hasattr(engine, "__code__") or hasattr(engine, "func")):
+        return f"{type(engine).__module__}.{type(engine).__qualname__}"
+    try:
+        return code_id(engine)
+    except (ValueError, RecursionError):  # it closes over what cannot be written down
+        return _called(engine)
+
+
+def _called(engine: Any) -> str:
+    return str(getattr(engine, "__qualname__", type(engine).__name__)).rpartition("<locals>.")[2]
+
+
+class RowCollate:
+    """What rows are collated with where nobody says: token rows are padded, others are left to torch."""
+
+    def __init__(self, pad_token_id: int) -> None:
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Any:
+        from penstock.collate.causal_lm import create_collate_fn
+        from penstock.torch_data.loaders import data
+
+        if rows and "input_ids" in rows[0]:
+            return create_collate_fn(self.pad_token_id)(rows)
+        return data.default_collate([dict(row) for row in rows])

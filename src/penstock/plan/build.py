@@ -1,0 +1,191 @@
+"""Builds a `Definition` into a `Plan`: the tree of nodes, how rows are batched, and what is done to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, get_args
+
+import numpy as np
+
+from penstock.core import randomness
+from penstock.core.columns import Columns
+from penstock.core.errors import UsageError
+from penstock.core.ledger import Ledger
+from penstock.order.mix import Mixture
+from penstock.order.weights import proportional
+from penstock.plan.definition import Definition, Mix, Stop, fingerprint_of
+from penstock.steps.base import Context
+from penstock.steps.batch import Batch
+from penstock.steps.filter import Filter
+from penstock.steps.guard import SkipErrors
+from penstock.steps.ids import check_ids
+from penstock.steps.mapping import Map, MapBatches
+from penstock.steps.mix import Mixed
+from penstock.steps.node import Leaf, Node, Picks
+from penstock.steps.pad import Pad, PadOwn
+from penstock.steps.planned import Planned, PlannedStep, rows_before
+from penstock.steps.shuffle import Shuffle
+
+_CHANGES = (Filter, Map, MapBatches, SkipErrors)  # steps after which picks no longer say what a row is
+
+
+class Finish(Protocol):
+    """What is done to a whole batch. With `whole` it needs all rows of the global batch, on every rank."""
+
+    whole: bool
+
+    def apply(self, columns: Columns, picks: Picks, base: int) -> Columns: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A definition, built: ready to compute any batch."""
+
+    definition: Definition
+    root: Node
+    finish: tuple[tuple[Finish, int], ...]
+    ledger: Ledger = field(compare=False)
+    refusals: Ledger = field(compare=False)
+
+    @cached_property
+    def parts(self) -> list[tuple[str, str]]:
+        """The definition's parts, worked out once: a source may have to read its files to know its content."""
+        return self.definition.parts()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.parts)
+
+    @property
+    def whole(self) -> bool:
+        """Whether a rank must make the whole global batch before taking its share."""
+        if self.definition.world == 1:
+            return False
+        return any(step.whole for step, _ in self.finish) or self.counts_all
+
+    def left_out(self, rows: int = 1) -> dict[str, int]:
+        """What is in no batch of `rows` rows of an epoch: counts by what it is and why, those of 0 left out."""
+        counts = self.root.left_out()
+        batch = self.definition.batch
+        if self.root.size is not None and batch is not None and batch.remainder == "drop":
+            counts = {**counts, "rows_left_over": self.root.size % rows}
+        return {name: count for name, count in counts.items() if count}
+
+    @property
+    def warning(self) -> str | None:
+        """What the user should know before training."""
+        return self.root.warning if isinstance(self.root, Planned) else None
+
+    def check_ids(self, kind: np.dtype[Any]) -> None:
+        """Raises unless the token ids and labels of all batches fit `kind`."""
+        pads = [step.pad if isinstance(step, PadOwn) else step for step, _ in self.finish]
+        padding = [p.pad_id for p in pads if isinstance(p, Pad)] if "input_ids" in self.root.ids else []
+        check_ids(kind, self.root, padding, changed=any(isinstance(step, MapBatches) for step, _ in self.finish))
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether the labels of other ranks can be counted only by making their rows."""
+        return self.root.seal is not None and not self.root.certain
+
+
+def build(definition: Definition) -> Plan:
+    """Builds the nodes; every wrong combination of steps is refused here, before any record is read."""
+    ledger, refusals = Ledger(), Ledger()
+    root, finish = grow(definition, ledger, refusals, 0, definition.seed)
+    planned = next((s for s in definition.steps if isinstance(s, PlannedStep)), None)
+    if planned is not None and definition.world > 1 and any(step.whole for step, _ in finish):
+        raise UsageError(
+            f"functions of a rank's own rows after .{planned.name}(), where ranks fill up their shares",
+            got="whole=True",
+            fix="use .map_batches() without whole, or .batch(n)",
+        )
+    if getattr(definition.batch, "balance", False) and not root.weighs:
+        raise UsageError(
+            ".pack(n) before .batch(balance=True), which deals rows by the work that a plan knows of each",
+            got="rows of unknown or equal work",
+            fix="leave balance out, or use .bucket() or .batch_tokens() with balance=True",
+        )
+    return Plan(definition, root, finish, ledger, refusals)
+
+
+def grow(
+    definition: Definition, ledger: Ledger, refusals: Ledger, first: int, seed: int
+) -> tuple[Node, tuple[tuple[Finish, int], ...]]:
+    """The nodes of a definition whose sources are numbered from `first`, and what is done to its batches."""
+    node: Node
+    if isinstance(definition.origin, Mix):
+        node = _grow_mix(definition.origin, ledger, refusals, first, seed)
+    else:
+        node = Leaf(definition.origin, first)
+    seen: dict[str, int] = {}
+    finish: list[tuple[Finish, int]] = []
+    batched = ""
+    for step in definition.steps:
+        place = seen.get(step.name, 0)
+        seen[step.name] = place + 1
+        if isinstance(step, Batch | PlannedStep):
+            if batched:
+                raise UsageError(f"one .{batched}() in a pipeline", got="two", fix="keep the one you mean")
+            batched = step.name
+            if isinstance(step, PlannedStep):
+                node = step.build(node, Context(seed, place, ledger, refusals))
+        elif getattr(step, "of_batches", False) or (batched and isinstance(step, MapBatches)):
+            changed = any(isinstance(done, MapBatches) for done, _ in finish)
+            done = step.over(node) if isinstance(step, Pad) and not changed else step
+            finish.append((done, randomness.key(seed, step.name, place)))  # type: ignore[arg-type]
+        elif batched or finish:
+            after = f".{batched}()" if batched else f".{definition.steps[definition.steps.index(step) - 1].name}()"
+            fix = f"put .{step.name}() first; after .batch() come only .map_batches(), .pad() and outputs"
+            if any(isinstance(s, PlannedStep) for s in definition.steps) and not isinstance(step, Shuffle):
+                fix = rows_before(batched, step.name)
+            raise UsageError(f".{step.name}() before {after}", got=f"{after} and then .{step.name}()", fix=fix)
+        else:
+            node = step.build(node, Context(seed, place, ledger, refusals))
+            node.certain &= not isinstance(step, _CHANGES)
+    return node, tuple(finish)
+
+
+def _grow_mix(mix: Mix, ledger: Ledger, refusals: Ledger, first: int, seed: int) -> Node:
+    children: list[Node] = []
+    for branch in mix.branches:
+        if branch.batch is not None:
+            raise UsageError(
+                "sources without .batch() in penstock.mix()", got="one that is already batched", fix="batch the mixture"
+            )
+        child, finish = grow(branch, ledger, refusals, first, branch.seed or seed)
+        if finish:
+            raise UsageError(
+                "single rows from each source of penstock.mix()",
+                got="a source that ends in .pad()",
+                fix="pad the mixture",
+            )
+        children.append(child)
+        first += sum(1 for _ in child.leaves())
+    mixture = Mixture(
+        weights=mix.weights,
+        sizes=tuple(c.size for c in children),
+        key=randomness.key(mix.seed, "mix"),
+        stages=mix.stages,
+    )
+    ends = {"never": lambda: None, "first": mixture.first_exhausted, "all": mixture.all_exhausted}
+    return Mixed(children, mixture, ends[mix.stop]())
+
+
+def mixed(branches: Sequence[Definition], weights: Sequence[float] | None, seed: int, stop: Stop) -> Definition:
+    """The definition of `penstock.mix`, its arguments checked and completed."""
+    if not branches:
+        raise UsageError("at least one pipeline in penstock.mix()", got="none")
+    if stop not in get_args(Stop):
+        raise UsageError('stop="never", "first" or "all" in penstock.mix()', got=repr(stop))
+    if weights is None:
+        sizes = [build(branch).root.size for branch in branches]
+        if any(size is None for size in sizes):
+            raise UsageError("weights in penstock.mix() of an endless pipeline", got="none", fix="weights=[...]")
+        weights = proportional([size or 0 for size in sizes])
+    if len(weights) != len(branches):
+        raise UsageError(
+            f"{len(branches)} weights in penstock.mix(), one per pipeline", got=f"{len(weights)}: {list(weights)}"
+        )
+    return Definition(Mix(tuple(branches), tuple(float(w) for w in weights), seed, stop))

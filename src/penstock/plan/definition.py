@@ -1,0 +1,106 @@
+"""A pipeline as data.
+
+`Definition` is frozen: a source (or a mixture of definitions) and steps. It can be printed, compared and fingerprinted
+without reading a record. `plan.build` turns it into what computes batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from penstock.core.errors import UsageError
+from penstock.order.shard import check_rank, find_rank
+from penstock.sources.base import Source
+from penstock.steps.base import Step
+from penstock.steps.batch import Batch
+from penstock.steps.planned import PlannedStep
+
+Stop = Literal["never", "first", "all"]
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Several definitions in proportion; `stop` says when an epoch ends."""
+
+    branches: tuple[Definition, ...]
+    weights: tuple[float, ...]
+    seed: int = 0
+    stop: Stop = "never"
+    stages: tuple[tuple[int, tuple[float, ...]], ...] = ()
+
+    def spec(self) -> dict[str, Any]:
+        return {"weights": list(self.weights), "seed": self.seed, "stop": self.stop}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A source and the steps after it; `rank` and `world` say which share of each batch is ours."""
+
+    origin: Source | Mix
+    steps: tuple[Step, ...] = ()
+    rank: int = 0
+    world: int = 1
+
+    def then(self, step: Step) -> Definition:
+        return replace(self, steps=(*self.steps, step))
+
+    def share(self, rank: int | None, world: int | None) -> Definition:
+        """The same, for one rank; without arguments the rank is found from the framework or the environment."""
+        if rank is None and world is None:
+            rank, world = find_rank()
+        if rank is None or world is None:
+            raise UsageError("both rank and world in .shard(), or neither", got=f"rank={rank!r}, world={world!r}")
+        check_rank(rank, world)
+        return replace(self, rank=rank, world=world)
+
+    @property
+    def batch(self) -> Batch | None:
+        """How rows make steps: what `.batch()` says, or a step of a plan at a time."""
+        steps = (s if isinstance(s, Batch) else s.batch for s in self.steps if isinstance(s, Batch | PlannedStep))
+        return next(steps, None)
+
+    @property
+    def seed(self) -> int:
+        """The run's seed: the first one that was given."""
+        return next((int(seed) for s in self.steps if (seed := getattr(s, "seed", None)) is not None), 0)
+
+    def parts(self) -> list[tuple[str, str]]:
+        """Name and short digest of everything that decides the rows and their order; batch size and world do not."""
+        if isinstance(self.origin, Mix):
+            parts = [(f"{i}.{name}", d) for i, b in enumerate(self.origin.branches) for name, d in b.parts()]
+            parts.append(("mix", _digest(self.origin.spec())))
+        else:
+            parts = [("source", _digest(self.origin.fingerprint()))]
+        return parts + [part for s in self.steps if not isinstance(s, Batch) for part in _parts(s)]
+
+    def fingerprint(self) -> str:
+        """Equal for pipelines that give the same rows in the same order."""
+        return fingerprint_of(self.parts())
+
+
+def fingerprint_of(parts: list[tuple[str, str]]) -> str:
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
+
+def _parts(step: Step) -> list[tuple[str, str]]:
+    """One part for a step; one for each argument where another value is another run, so that a refusal can name it."""
+    if not isinstance(step, PlannedStep):
+        return [(step.name, _digest(step.spec()))]
+    return [(f"{step.name}.{name}", _digest(value)) for name, value in step.spec().items()]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=4).hexdigest()
+
+
+def differences(saved: Sequence[Sequence[str]], now: Sequence[tuple[str, str]]) -> str:
+    """Names what differs between two lists of parts, in a few words."""
+    old, new = [str(p[0]) for p in saved], [p[0] for p in now]
+    if old != new:
+        return f"the steps were {' > '.join(old)}; they are {' > '.join(new)}"
+    changed = [n for (n, d), (_, e) in zip(now, saved, strict=True) if d != e]
+    return "other data or arguments in: " + ", ".join(changed)

@@ -1,0 +1,53 @@
+"""Documents as tokens: small corpora in memory, and the end token after each document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Ragged
+from penstock.core.errors import DataError
+from penstock.sources.tokens import TokenArray
+from penstock.tokenizers.bulk import BulkEncoder
+
+
+def token_stream(source: Any, tokenizer: Any, *, eos: bool = False) -> TokenArray:
+    """All texts of a source one after another, with the table of where each begins.
+
+    >>> from penstock.sources.arrays import Texts
+    >>> token_stream(Texts(["ab", "c"]), "bytes").n_tokens
+    3
+    """
+    encoder = BulkEncoder(tokenizer)
+    end = encoder.tokenizer.eos_id if eos else None
+    dtype = np.min_scalar_type(max(0, encoder.tokenizer.vocab_size - 1))
+    parts, lengths = [], []
+    for chunk in source.iterate():
+        if chunk.errors:
+            raise chunk.errors[0]
+        documents = with_end(encoder.encode(chunk.texts), end, dtype)
+        parts.append(documents.values)
+        lengths.append(documents.lengths)
+    encoder.close()
+    if not parts:
+        raise DataError("at least one text", got="none")
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+    return TokenArray(np.concatenate(parts), offsets, encoder.tokenizer.vocab_size)
+
+
+def with_end(documents: Ragged, eos: int | None, dtype: np.dtype[Any]) -> Ragged:
+    """The documents in their final type, each followed by `eos` if there is one.
+
+    >>> with_end(Ragged.of([[1, 2], []]), 9, np.dtype(np.uint8)).tolist()
+    [[1, 2, 9], [9]]
+    """
+    if eos is None:
+        return Ragged(documents.values.astype(dtype), documents.offsets)
+    offsets = documents.offsets + np.arange(len(documents) + 1)
+    values = np.empty(int(offsets[-1]), dtype)
+    text = np.ones(len(values), bool)
+    text[offsets[1:] - 1] = False
+    values[text] = documents.values
+    values[offsets[1:] - 1] = eos
+    return Ragged(values, offsets)

@@ -1,0 +1,305 @@
+"""Files by path or URL: finding, opening, reading ranges.
+
+Local paths use the operating system directly; other places go through fsspec, from an allow-list of schemes. Chained
+URLs (`a::b`) and commands (`pipe:`) are never followed, and only regular files are opened, so a named pipe or a
+device cannot hang a reader.
+"""
+
+from __future__ import annotations
+
+import glob as globbing
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import xxhash
+
+from penstock.core.errors import DataError, MissingExtra, PenstockError, UsageError
+from penstock.core.optional import need
+
+Options = Mapping[str, Any] | None
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+_BLOCK = 4 << 20
+_seen: dict[tuple[str, int, str], str] = {}
+SCHEMES = ("file", "local", "http", "https", "s3", "gs", "az", "abfs", "hf", "memory")
+_EXTRAS = {"http": "http", "https": "http", "s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "hf": "hf"}
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+
+
+class Stamp(NamedTuple):
+    """What a file looked like from outside. `tag` is its modification time or ETag; empty when the place has none."""
+
+    size: int
+    tag: str
+
+
+def scheme(path: str) -> str:
+    """The scheme of a URL, checked against the allow-list; "" for a local path.
+
+    >>> scheme("s3://bucket/a.jsonl"), scheme("data/a.jsonl")
+    ('s3', '')
+    """
+    match = _URL.match(path)
+    if path.startswith("pipe:") or (match and "::" in path) or re.match(r"[A-Za-z0-9+.-]+::", path):
+        raise UsageError(
+            "a plain path or URL",
+            got=repr(path),
+            fix="name the file itself; commands (pipe:) and chained URLs (::) are never followed",
+        )
+    if not match:
+        return ""
+    name = match[1].lower()
+    if name not in SCHEMES:
+        raise UsageError(
+            "a path or a URL with a known scheme",
+            got=repr(path),
+            fix=f"use one of {', '.join(SCHEMES)}, or a local path",
+        )
+    return "" if name in ("file", "local") else name
+
+
+def local(path: str) -> str:
+    """A local path without its `file://` or `local://`."""
+    return _URL.sub("", path, count=1) if path.startswith(("file://", "local://")) else path
+
+
+def filesystem(path: str, options: Options = None) -> Any:
+    """The fsspec filesystem of a URL."""
+    fsspec = need("fsspec", extra="all")
+    name = scheme(path)
+    try:
+        return fsspec.filesystem(name, **dict(options or {}))
+    except ImportError as error:
+        raise MissingExtra(
+            f"the package that reads {name}:// URLs",
+            got=str(error),
+            where=path,
+            fix=f"pip install 'penstock[{_EXTRAS.get(name, 'all')}]'",
+        ) from error
+
+
+def expand(paths: Paths, storage_options: Options = None, suffixes: Sequence[str] = ()) -> list[str]:
+    """Files named by paths, globs, folders and URLs.
+
+    What a glob or folder gives is sorted by name; several arguments keep their order; a file met twice counts once.
+    Folders are walked to the bottom without hidden files, keeping names that end in one of `suffixes`.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for name in "ba": _ = (folder / f"{name}.txt").write_text(name)
+    >>> [os.path.basename(p) for p in expand(folder / "*.txt")]
+    ['a.txt', 'b.txt']
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise UsageError("at least one path", got="an empty list", fix="name a file, a folder, a glob or a URL")
+    found: dict[str, None] = {}
+    for item in given:
+        path = os.fspath(item)
+        if not isinstance(path, str):
+            raise UsageError("a path as str", got=repr(path), fix="decode it with os.fsdecode")
+        matches = _expand_remote(path, storage_options, suffixes) if scheme(path) else _expand_local(path, suffixes)
+        if not matches:
+            wanted = f" ending in {' '.join(suffixes)}" if suffixes and not globbing.has_magic(path) else ""
+            raise UsageError(
+                f"files{wanted} at {path!r}",
+                got="nothing matches",
+                where=f"looked in {_looked_in(path)}",
+                fix="check the spelling and the current folder; ** in a glob goes through subfolders",
+            )
+        found.update(dict.fromkeys(matches))
+    return list(found)
+
+
+def _looked_in(path: str) -> str:
+    if scheme(path):
+        return path
+    folder = os.path.abspath(os.path.dirname(local(path).partition("*")[0]) or ".")
+    return folder if os.path.isdir(folder) else f"{folder} (which does not exist)"
+
+
+def _expand_local(path: str, suffixes: Sequence[str]) -> list[str]:
+    path = local(path)
+    if path.startswith("~") and not os.path.lexists(path):
+        path = os.path.expanduser(path)
+    if os.path.isdir(path):
+        return _walk(path, suffixes)
+    if os.path.lexists(path):  # a name that looks like a glob may be a file's own
+        check_regular(path)
+        return [path]
+    matches: list[str] = []
+    for match in sorted(globbing.glob(path, recursive=True)):
+        matches += _walk(match, suffixes) if os.path.isdir(match) and not path.endswith("**") else [match]
+    return [match for match in matches if os.path.isfile(match)]
+
+
+def _walk(folder: str, suffixes: Sequence[str]) -> list[str]:
+    found = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        found += [os.path.join(root, n) for n in names if not n.startswith(".")]
+    ends = tuple(suffixes)
+    return sorted(p for p in found if os.path.isfile(p) and (not ends or p.lower().endswith(ends)))
+
+
+def _expand_remote(path: str, options: Options, suffixes: Sequence[str]) -> list[str]:
+    fs, name = filesystem(path, options), scheme(path)
+    try:
+        if globbing.has_magic(path.partition("?")[0] if name.startswith("http") else path):
+            matches = [m for m in fs.glob(path) if fs.isfile(m)]
+        elif name.startswith("http") and not path.endswith("/"):
+            matches = [path] if fs.exists(path) else []
+        elif fs.isfile(path):
+            matches = [path]
+        else:
+            ends = tuple(suffixes)
+            matches = [m for m in fs.find(path) if not ends or m.lower().endswith(ends)]
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    full = sorted(m if _URL.match(m) else fs.unstrip_protocol(m) for m in matches)
+    for match in full:
+        scheme(match)  # a listing is data too: it may not lead to another kind of place
+    return full
+
+
+def check_regular(path: str) -> os.stat_result:
+    """The stat of a local file, or an error naming it: missing, unreadable, a pipe, a device or a folder."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, device or socket"
+        raise DataError("a regular file", got=kind, where=path, fix="name a file")
+    return found
+
+
+def _unreadable(path: str, error: Exception) -> PenstockError:
+    missing = isinstance(error, FileNotFoundError)
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+    return DataError(
+        "a file that can be read",
+        got="it does not exist" if missing else str(reason),
+        where=path,
+        fix="was it moved or deleted? give its new path" if missing else "check its permissions and its place",
+    )
+
+
+def open_read(path: str, storage_options: Options = None) -> BinaryIO:
+    """Opens a file for reading bytes, unbuffered when it is local."""
+    try:
+        if not scheme(path):
+            check_regular(local(path))
+            return cast(BinaryIO, open(local(path), "rb", buffering=0))
+        return cast(BinaryIO, filesystem(path, storage_options).open(path, "rb"))
+    except (OSError, ValueError) as error:
+        if isinstance(error, PenstockError):
+            raise
+        raise _unreadable(path, error) from error
+
+
+def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> Stamp:
+    """Size and modification mark of a file, to notice later that it changed.
+
+    `fresh=False` takes a remote file's facts from a listing just made instead of asking for each file again.
+    """
+    if not scheme(path):
+        found = check_regular(local(path))
+        return Stamp(found.st_size, str(found.st_mtime_ns))
+    try:
+        fs = filesystem(path, storage_options)
+        if fresh:
+            fs.invalidate_cache()
+        info = fs.info(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if info.get("size") is None:
+        raise DataError(
+            "a file whose size is known", got="the server does not tell it", where=path, fix="download it first"
+        )
+    marks = (info.get(k) for k in ("ETag", "etag", "LastModified", "last_modified", "mtime", "updated", "created"))
+    return Stamp(int(info["size"]), next((str(m) for m in marks if m), ""))
+
+
+def size(path: str, storage_options: Options = None) -> int:
+    """Bytes in a file."""
+    return stamp(path, storage_options).size
+
+
+def read_range(path: str, start: int, stop: int, storage_options: Options = None) -> bytes:
+    """Bytes [start, stop) of a file, all of them or an error."""
+    return read_ranges(path, [(start, stop)], storage_options)[0]
+
+
+def read_ranges(path: str, ranges: Sequence[tuple[int, int]], storage_options: Options = None) -> list[bytes]:
+    """Several ranges of one file: one open for a local file, concurrent requests where the place allows them."""
+    if not scheme(path):
+        with open_read(path) as file:
+            return [read_at(file.fileno(), start, stop, path) for start, stop in ranges]
+    fs = filesystem(path, storage_options)
+    try:
+        starts, stops = [r[0] for r in ranges], [r[1] for r in ranges]
+        answers: list[bytes] = fs.cat_ranges([path] * len(ranges), starts, stops, on_error="raise")
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    out = []
+    for (start, stop), data in zip(ranges, answers, strict=True):
+        # A server without range requests answers with the whole file.
+        whole = len(data) > stop - start
+        out.append(_exact(data[start:stop] if whole else data, start, stop, path))
+    return out
+
+
+def read_at(handle: int, start: int, stop: int, path: str) -> bytes:
+    """Bytes [start, stop) of an open local file, without moving its position, so threads may share it."""
+    data = _pread(handle, stop - start, start)
+    while len(data) < stop - start and (more := _pread(handle, stop - start - len(data), start + len(data))):
+        data += more
+    return _exact(data, start, stop, path)
+
+
+if hasattr(os, "pread"):
+    _pread = os.pread
+else:  # Windows: one position per descriptor, so readers take turns
+    import threading
+
+    _turn = threading.Lock()
+
+    def _pread(handle: int, length: int, offset: int, /) -> bytes:
+        with _turn:
+            os.lseek(handle, offset, os.SEEK_SET)
+            return os.read(handle, length)
+
+
+def _exact(data: bytes, start: int, stop: int, path: str) -> bytes:
+    if len(data) != stop - start:
+        raise DataError(
+            f"bytes {start} to {stop}",
+            got=f"{len(data)} of {stop - start} bytes",
+            where=path,
+            fix="the file was cut short or replaced; read it again from the start",
+        )
+    return data
+
+
+def file_id(path: str, storage_options: Options = None) -> str:
+    """Id of a file's bytes, whatever its name: xxh3-128, as `core.hashing`.
+
+    Memory-bound when the file is in the page cache (several GB/s). A file met again in this process with the same size
+    and modification time is not read again; nothing is remembered on disk.
+    """
+    seen = stamp(path, storage_options)
+    key = (path, seen.size, seen.tag)
+    if seen.tag and key in _seen:
+        return _seen[key]
+    state = xxhash.xxh3_128()
+    with open_read(path, storage_options) as file:
+        while block := file.read(_BLOCK):
+            state.update(block)
+    result = state.hexdigest()
+    if seen.tag:
+        _seen[key] = result
+    return result

@@ -1,0 +1,103 @@
+"""Small files read whole, with as few calls as can be, into memory that serves again.
+
+A picture of 50 KB is read in a few microseconds; fresh memory for it costs as much again in page faults. `Arena` is
+where a step reads what it has decoded before it reads the next: see `steps.decode_images`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import numpy as np
+
+from penstock.core.errors import RecordError
+from penstock.core.limits import Limits
+
+ARENA_BYTES = 64 << 20
+
+# A pipe that nobody writes to must not hold us; of files these flags change nothing.
+_OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Arena:
+    """Memory for the files of one batch; `clear` makes all of it free again, whoever still looks at it.
+
+    >>> arena = Arena()
+    >>> view = arena.take(3)
+    >>> len(view), view.readonly, arena.take(ARENA_BYTES) is None
+    (3, False, True)
+    """
+
+    def __init__(self) -> None:
+        self._held = np.empty(0, np.uint8).data
+        self._at = self._spent = 0
+
+    def clear(self) -> None:
+        self._at = self._spent = 0
+
+    def take(self, size: int) -> memoryview | None:
+        """Room for so many bytes; None when the arena is full."""
+        end = self._at + size
+        if end > len(self._held):
+            more = max(1 << 20, 2 * len(self._held), size)
+            if self._spent + len(self._held) + more > ARENA_BYTES:
+                return None
+            self._spent += len(self._held)
+            self._held, self._at, end = np.empty(more, np.uint8).data, 0, size
+        view = self._held[self._at : end]
+        self._at = end
+        return view
+
+
+def read_whole(
+    path: str | os.PathLike[str], limits: Limits, *, where: str = "", arena: Arena | None = None
+) -> bytes | memoryview:
+    """The bytes of a regular file of at most `limits.record_bytes`, its size checked before it is read."""
+    opened, size = open_regular(path, limits, where)
+    try:
+        room = arena.take(size) if arena is not None and hasattr(os, "readv") else None
+        return read_open(opened, size) if room is None else _into(opened, room)
+    except OSError as error:
+        raise _unreadable(error, where) from error
+    finally:
+        os.close(opened)
+
+
+def open_regular(path: str | os.PathLike[str], limits: Limits, where: str) -> tuple[int, int]:
+    """A descriptor, to be closed, and the size of a regular file of at most `limits.record_bytes`."""
+    try:
+        opened = os.open(path, _OPEN)  # plain calls: a file object costs more than reading a small picture
+    except OSError as error:
+        raise _unreadable(error, where) from error
+    found = os.fstat(opened)
+    size = found.st_size
+    if stat.S_ISREG(found.st_mode) and size <= limits.record_bytes:
+        return opened, size
+    os.close(opened)
+    if not stat.S_ISREG(found.st_mode):
+        raise RecordError("a regular file", got="a pipe, device or folder", where=where)
+    raise RecordError(
+        f"a file of at most {limits.record_bytes:,} bytes", got=f"{size:,} bytes", where=where,
+        fix="leave it out, or pass limits=Limits(record_bytes=...)",
+    )  # fmt: skip
+
+
+def _unreadable(error: OSError, where: str) -> RecordError:
+    got = f"{type(error).__name__}: {error.strerror}"
+    return RecordError("a readable file", got=got, where=where, fix="was it moved or deleted?")
+
+
+def read_open(opened: int, size: int) -> bytes:
+    """Up to `size` bytes of an open file; fewer where it ends before."""
+    data = os.read(opened, size)
+    while len(data) < size and (more := os.read(opened, size - len(data))):
+        data += more
+    return data
+
+
+def _into(opened: int, room: memoryview) -> memoryview:
+    at = os.readv(opened, [room])
+    while at < len(room) and (more := os.readv(opened, [room[at:]])):
+        at += more
+    return room if at == len(room) else room[:at]  # shorter: the file was cut meanwhile

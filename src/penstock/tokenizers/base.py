@@ -1,0 +1,190 @@
+"""What every tokenizer looks like to Penstock, and the few functions they share.
+
+`encode_batch` runs on the calling thread and gives one values array with offsets; `BulkEncoder` is what uses many
+threads. No special tokens are added (`add_special_tokens=False`): the end-of-document token is appended by whoever
+writes the store. Text that looks like a special token gets the ids the original object gives it by default: matched
+as special by `tokenizers` and transformers, ordinary text for tiktoken, SentencePiece and bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.columns import Ragged
+from penstock.core.errors import BadRecords, RecordError
+
+Ids = NDArray[np.uint32]
+
+# Texts on which two tokenizers that are not the same tend to disagree. Part of identities: changing it changes them.
+PROBES = (
+    "",
+    " ",
+    "  leading and trailing  ",
+    "\n\n\tdef f(x):\n        return x  # 1234567890\n",
+    "It's we'll I'VE don't naïve café Straße ÀÉÎ",
+    "e\u0301 \u1e9b\u0323 \ufb01 \uff26\uff35\uff2c\uff2c \u200b\ufeff\u00a0\u2028",
+    "日本語のテキスト 한국어 العربية हिन्दी ไทย",
+    "🙂👩‍👩‍👧‍👦🇨🇭 \U0001f9ea",
+    "\x00\x01\x7f\r\n\r",
+    "https://a.b/c?d=e&f=%20 <tag/> {{x}} 3.14e-10 AbcDEF",
+    "a" * 300 + " " * 70 + "=" * 70 + "\n" * 20,
+)
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Text to ids and back.
+
+    `vocab_size` is the largest id plus one, added tokens included, so every id fits a dtype chosen from it.
+    """
+
+    name: str
+    vocab_size: int
+    eos_id: int | None
+    bos_id: int | None
+    pad_id: int | None
+
+    @property
+    def kind(self) -> str:
+        """Which library does the work: bytes, tokenizers, transformers, tiktoken, sentencepiece or object."""
+        ...
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Text and id of each special token."""
+        ...
+
+    def identity(self) -> dict[str, Any]:
+        """JSON that is equal exactly when the ids are: kind, sha256, vocab_size, special ids. Same in every process."""
+        ...
+
+    def encode(self, text: str) -> Ids:
+        """Ids of one text."""
+        ...
+
+    def encode_batch(self, texts: Sequence[str]) -> Ragged:
+        """Ids of many texts: uint32 values and int64 offsets."""
+        ...
+
+    def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
+        """Text of ids, special tokens shown where the original shows them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Specials:
+    """Ids that have a role; None where a tokenizer has no such token."""
+
+    eos: int | None = None
+    bos: int | None = None
+    pad: int | None = None
+
+
+_ROLE_NAMES = {
+    "eos": ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "[SEP]"),
+    "bos": ("<|begin_of_text|>", "<|startoftext|>", "<s>", "<bos>", "[BOS]", "[CLS]"),
+    "pad": ("<pad>", "<|pad|>", "<|padding|>", "[PAD]"),
+}
+
+
+def find_specials(vocab: Mapping[str, int], named: Mapping[str, str | None] | None = None) -> Specials:
+    """Roles from what a configuration names, else from the names everybody uses.
+
+    >>> find_specials({"<s>": 1, "</s>": 2, "a": 3})
+    Specials(eos=2, bos=1, pad=None)
+    >>> find_specials({"<s>": 1, "</s>": 2}, {"eos": "<s>"}).eos
+    1
+    """
+    found: dict[str, int | None] = {}
+    for role, usual in _ROLE_NAMES.items():
+        told = (named or {}).get(role)
+        names = (told,) if told is not None else usual
+        found[role] = next((int(vocab[n]) for n in names if n in vocab), None)
+    return Specials(**found)
+
+
+def make_identity(kind: str, blob: bytes, vocab_size: int, specials: Specials) -> dict[str, Any]:
+    """The identity dict, from the tokenizer serialized in a canonical way."""
+    return {
+        "kind": kind,
+        "sha256": hashlib.sha256(blob).hexdigest(),
+        "vocab_size": vocab_size,
+        "eos_id": specials.eos,
+        "bos_id": specials.bos,
+        "pad_id": specials.pad,
+    }
+
+
+def canonical(value: Any) -> bytes:
+    """JSON bytes that do not depend on key order or platform.
+
+    >>> canonical({"b": 1, "a": "é"})
+    b'{"a":"\\\\u00e9","b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def join_rows(rows: Sequence[Ids]) -> Ragged:
+    """One Ragged from an array per text."""
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(r) for r in rows], out=offsets[1:])
+    values = np.concatenate(rows).astype(np.uint32, copy=False) if rows else np.empty(0, np.uint32)
+    return Ragged(values, offsets)
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is a str that UTF-8 can hold; half a surrogate pair, as careless JSON makes it, is not.
+
+    >>> is_text("a"), is_text("\\ud800"), is_text(None)
+    (True, False, False)
+    """
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def check_texts(texts: Sequence[Any]) -> None:
+    """Raises `BadRecords` naming every row that is not a str of real characters; costs one UTF-8 pass.
+
+    >>> check_texts(["fine", None])
+    Traceback (most recent call last):
+    penstock.core.errors.BadRecords: expected text to tokenize, as str
+      got:   NoneType
+      where: row 1 of this call
+      fix:   give str; filter or convert the rest before tokenizing
+    """
+    bad = []
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            bad.append(
+                RecordError(
+                    "text to tokenize, as str",
+                    got=type(text).__name__,
+                    where=f"row {row} of this call",
+                    fix="give str; filter or convert the rest before tokenizing",
+                    row=row,
+                )
+            )
+            continue
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            bad.append(
+                RecordError(
+                    "text that can be written as UTF-8",
+                    got=f"half a surrogate pair, {text[error.start]!r}, at character {error.start}",
+                    where=f"row {row} of this call",
+                    fix="text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace') repairs such text",
+                    row=row,
+                )
+            )
+    if bad:
+        raise BadRecords(bad)

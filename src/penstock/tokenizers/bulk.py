@@ -1,0 +1,247 @@
+"""`BulkEncoder`: a tokenizer over a corpus, as fast as it goes and never with other ids.
+
+gigatoken does the work when it reads the tokenizer and gives the reference's ids on a sample of the very corpus and on
+awkward texts; otherwise the reference does, and a warning says so. Texts are cut into slices of bounded size and spread
+over `threads` threads in order; memory is the answer plus a few slices. Both engines run without the GIL.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Ragged
+from penstock.core.errors import DataError, UsageError
+from penstock.tokenizers.base import PROBES, Tokenizer, check_texts, is_text
+from penstock.tokenizers.giga import GigaPool
+from penstock.tokenizers.resolve import as_tokenizer
+
+Engine = Callable[[Sequence[str]], Ragged]
+
+SAMPLE_DOCUMENTS = 64
+SAMPLE_CHARACTERS = 1 << 20
+
+
+class BulkEncoder:
+    """Encodes lists of texts; `engine` says who does it ("gigatoken" or the tokenizer's kind), `reason` why.
+
+    The first call of `encode` checks itself on what it is given, unless `check` has been called with a better sample.
+    `encode` may be called from many threads at once. With `reference` the tokenizer itself does all the work.
+
+    >>> bulk = BulkEncoder("bytes", threads=1)
+    >>> bulk.engine, bulk.encode(["ab", "", "c"]).tolist()
+    ('bytes', [[97, 98], [], [99]])
+    """
+
+    def __init__(
+        self, tokenizer: Any, *, threads: int | None = None, slice_bytes: int = 4 << 20, reference: bool = False
+    ) -> None:
+        if threads is not None and threads < 1:
+            raise UsageError("threads of 1 or more, or None for one per core", got=repr(threads), fix="threads=None")
+        if slice_bytes < 1:
+            raise UsageError("slice_bytes of 1 or more", got=repr(slice_bytes), fix="leave it out")
+        self.tokenizer: Tokenizer = as_tokenizer(tokenizer)
+        concurrent = getattr(self.tokenizer, "concurrent", False)
+        self.threads = (threads or usable_cores()) if concurrent else 1
+        self.slice_bytes = slice_bytes
+        self.engine = self.tokenizer.kind
+        self.reason = "the reference itself"
+        self.checked = True
+        self._run: Engine = self.tokenizer.encode_batch
+        self._lock = threading.RLock()
+        self._pool: ThreadPoolExecutor | None = None
+        form = None if reference else getattr(self.tokenizer, "fast_form", None)
+        if form is not None:
+            self._try_giga(form())
+
+    def _try_giga(self, form: tuple[str, Any]) -> None:
+        try:
+            pool = GigaPool(form, self.threads)
+        except BaseException as error:  # a panic in native code is a BaseException
+            if _ours_to_obey(error):
+                raise
+            self._fall_back(f"gigatoken does not take this tokenizer: {_first_line(error)}")
+            return
+        self._run, self.engine, self.checked = pool.encode, "gigatoken", False
+        self.reason = "not yet checked on a sample of the corpus"
+
+    def check(self, sample_texts: Sequence[str]) -> None:
+        """Compares the fast engine with the reference; on any difference the reference takes over, with a warning.
+
+        Compared are up to 64 documents spread over `sample_texts` (a megabyte at most, the long ones by pieces) and
+        awkward texts: empty, runs of blanks and letters, control and combining characters, special tokens in text.
+        """
+        with self._lock:
+            if self.engine != "gigatoken":
+                return
+            texts = [*filter(is_text, spread(sample_texts)), *PROBES, *_special_probes(self.tokenizer)]
+            expected = self.tokenizer.encode_batch(texts)
+            try:
+                got = self._run(texts)
+            except BaseException as error:
+                if _ours_to_obey(error):
+                    raise
+                self._fall_back(f"gigatoken failed on a sample: {_first_line(error)}")
+                return
+            row = first_difference(expected, got)
+            if row is None:
+                self.checked = True
+                self.reason = f"identical ids on {len(texts)} texts, {sum(map(len, texts))} characters"
+            else:
+                self._fall_back(f"gigatoken gives other ids than {self.tokenizer.kind} for {texts[row][:60]!r}")
+
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        """Ids of the texts, in order: uint32 values, int64 offsets."""
+        if not self.checked:
+            with self._lock:
+                if not self.checked:
+                    self.check(texts)
+        slices = list(cut_slices(texts, self._slice_size(texts)))
+        if self.threads == 1 or len(slices) < 2:
+            parts = [self._encode_slice(texts, *s) for s in slices]
+        else:
+            parts = list(self._threads().map(lambda s: self._encode_slice(texts, *s), slices))
+        if len(parts) == 1:
+            return parts[0]
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(np.concatenate([p.lengths for p in parts]) if parts else [], out=offsets[1:])
+        values = np.concatenate([p.values for p in parts]) if parts else np.empty(0, np.uint32)
+        return Ragged(values, offsets)
+
+    def _encode_slice(self, texts: Sequence[str], start: int, stop: int) -> Ragged:
+        part = texts[start:stop]
+        run = self._run
+        try:
+            out = run(part)
+        except BaseException as error:
+            if _ours_to_obey(error):
+                raise
+            check_texts(texts)  # rows are numbered in the whole call
+            with self._lock:
+                if run == self.tokenizer.encode_batch:
+                    raise
+                if self._run == run:
+                    self._fall_back(f"gigatoken failed: {_first_line(error)}")
+            out = self.tokenizer.encode_batch(part)
+        largest = int(out.values.max()) if len(out.values) else 0
+        if largest >= self.tokenizer.vocab_size:
+            raise DataError(
+                f"ids below the vocabulary size {self.tokenizer.vocab_size}",
+                got=f"id {largest}",
+                where=f"tokenizer {self.tokenizer.name}, engine {self.engine}",
+                fix="the tokenizer states a vocabulary smaller than it uses; correct its vocab_size",
+            )
+        return out
+
+    def _slice_size(self, texts: Sequence[str]) -> int:
+        """Small enough to keep every thread busy, large enough that a call costs nothing beside its work."""
+        total = sum(len(t) for t in texts if isinstance(t, str)) if self.threads > 1 else 0
+        return max(1, min(self.slice_bytes, max(total // (self.threads * 4), 1 << 18))) if total else self.slice_bytes
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="penstock-tokenize")
+            return self._pool
+
+    def close(self) -> None:
+        """Ends the threads; a later `encode` starts new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+    def _fall_back(self, reason: str) -> None:
+        self._run, self.engine, self.checked = (self.tokenizer.encode_batch, self.tokenizer.kind, True)
+        self.reason = reason
+        message = f"{reason}; encoding with {self.tokenizer.kind} instead: same ids, slower"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.tokenizer, self.threads, self.slice_bytes)
+
+    def __repr__(self) -> str:
+        return f"BulkEncoder({self.tokenizer!r}, engine={self.engine!r}, threads={self.threads})"
+
+
+def _rebuild(tokenizer: Tokenizer, threads: int, slice_bytes: int) -> BulkEncoder:
+    return BulkEncoder(tokenizer, threads=threads, slice_bytes=slice_bytes)
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cut_slices(texts: Sequence[str], size: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows of about `size` characters; a longer text is a slice of its own.
+
+    >>> list(cut_slices(["aa", "b", "cccc", "d"], 3))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    start = held = 0
+    for row, text in enumerate(texts):
+        length = len(text) if isinstance(text, str) else 0
+        if row > start and held + length > size:
+            yield start, row
+            start, held = row, 0
+        held += length
+    if start < len(texts):
+        yield start, len(texts)
+
+
+def spread(texts: Sequence[str]) -> list[str]:
+    """Up to 64 documents evenly over the sequence; long ones give a piece of their start, middle and end.
+
+    >>> len(spread([str(i) for i in range(1000)])), spread([])
+    (64, [])
+    """
+    rows = np.unique(np.linspace(0, len(texts) - 1, min(len(texts), SAMPLE_DOCUMENTS)).astype(np.int64))
+    room = SAMPLE_CHARACTERS // SAMPLE_DOCUMENTS
+    out: list[str] = []
+    for row in rows.tolist():
+        text = texts[row]
+        if not isinstance(text, str) or len(text) <= room:
+            out.append(text)
+            continue
+        piece, middle = room // 3, len(text) // 2
+        out += [text[:piece], text[middle : middle + piece], text[-piece:]]
+    return out
+
+
+def first_difference(expected: Ragged, got: Ragged) -> int | None:
+    """The first row whose ids differ, or None.
+
+    >>> first_difference(Ragged.of([[1], [2, 3]]), Ragged.of([[1], [2, 4]]))
+    1
+    """
+    if len(expected) != len(got):
+        return 0
+    for row, (a, b) in enumerate(zip(expected, got, strict=True)):
+        if not np.array_equal(a, b):
+            return row
+    return None
+
+
+def _special_probes(tokenizer: Tokenizer) -> list[str]:
+    names = list(tokenizer.special_tokens)
+    names = names[:: max(1, len(names) // 40)]
+    shapes = ("{0}", "a{0}b", "a {0} b", "  {0}{0}\n{0} ")
+    return [shape.format(n) for n in (*names, "<|endoftext|>", "<s>", "[MASK]") for shape in shapes]
+
+
+def _ours_to_obey(error: BaseException) -> bool:
+    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,174 @@
+"""Any object whose `encode` gives a list, an array, an `Encoding` (`.ids`) or a dict with `input_ids`.
+
+`add_special_tokens=False` is passed when `encode` takes it. Every call goes through the object's Python code, one at a
+time; ids are checked against the vocabulary size the object states.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.columns import Ragged
+from penstock.core.errors import DataError, UsageError
+from penstock.tokenizers.base import PROBES, Ids, Specials, canonical, check_texts, join_rows, make_identity
+
+_SIZES = ("vocab_size", "n_vocab", "get_vocab_size", "get_piece_size", "__len__")
+_ROLES = {
+    "eos": ("eos_token_id", "eos_id", "eot_token"),
+    "bos": ("bos_token_id", "bos_id"),
+    "pad": ("pad_token_id", "pad_id"),
+}
+
+_REFUSALS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, DataError)
+
+
+class DuckTokenizer:
+    """A user's own tokenizer object.
+
+    >>> class Letters:
+    ...     vocab_size = 26
+    ...     def encode(self, text): return [ord(c) - 97 for c in text]
+    ...     def decode(self, ids): return "".join(chr(97 + i) for i in ids)
+    >>> DuckTokenizer(Letters()).encode("cab").tolist()
+    [2, 0, 1]
+    """
+
+    kind = "object"
+    concurrent = False
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+        self.name = str(getattr(original, "name", "") or type(original).__name__)
+        self._kwargs = {"add_special_tokens": False} if _takes(original.encode, "add_special_tokens") else {}
+        self.vocab_size = _size_of(original)
+        self._specials = Specials(**{role: _role(original, names) for role, names in _ROLES.items()})
+        self.eos_id, self.bos_id, self.pad_id = (self._specials.eos, self._specials.bos, self._specials.pad)
+        self._lock = threading.Lock()
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        return {}
+
+    @cached_property
+    def _blob(self) -> bytes:
+        kind = type(self.original)
+        vocab = getattr(self.original, "get_vocab", None)
+        words = sorted((str(k), int(v)) for k, v in vocab().items()) if callable(vocab) else None
+        probes = []
+        for text in PROBES:
+            try:
+                probes.append(self._ids(text).tolist())
+            except _REFUSALS as error:  # a small tokenizer may refuse some text; refusing is part of what it is
+                probes.append(type(error).__name__)
+        return canonical({"class": f"{kind.__module__}.{kind.__qualname__}", "vocab": words, "probes": probes})
+
+    def identity(self) -> dict[str, Any]:
+        """Class name, vocabulary if the object shows one, and its ids on fixed texts: all that can be seen of it."""
+        return make_identity(self.kind, self._blob, self.vocab_size, self._specials)
+
+    def _ids(self, text: str) -> Ids:
+        ids = ids_of(self.original.encode(text, **self._kwargs), self.name)
+        if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= self.vocab_size):
+            bad = int(ids.max()) if int(ids.max()) >= self.vocab_size else int(ids.min())
+            raise DataError(
+                f"ids from 0 to {self.vocab_size - 1}",
+                got=f"id {bad} for the text {text[:40]!r}",
+                where=f"tokenizer {self.name}",
+                fix="make its vocab_size the largest id it can give, plus one",
+            )
+        return ids.astype(np.uint32)
+
+    def encode(self, text: str) -> Ids:
+        return self.encode_batch([text]).values
+
+    def encode_batch(self, texts: Sequence[str]) -> Ragged:
+        check_texts(texts)
+        with self._lock:
+            return join_rows([self._ids(text) for text in texts])
+
+    def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
+        return str(self.original.decode(np.asarray(ids, np.int64).tolist()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DuckTokenizer, (self.original,)
+
+    def __repr__(self) -> str:
+        return f"DuckTokenizer({self.name!r}, vocab_size={self.vocab_size})"
+
+
+def ids_of(out: Any, name: str = "object") -> NDArray[np.int64]:
+    """The ids in whatever `encode` returned.
+
+    >>> ids_of({"input_ids": [[1, 2]]}).tolist()
+    [1, 2]
+    """
+    if isinstance(out, Mapping) or (not isinstance(out, Sequence) and hasattr(out, "keys")):
+        if "input_ids" not in out:
+            raise _bad_output(f"a dict with {sorted(map(str, out))[:5]}", name)
+        out = out["input_ids"]
+    elif hasattr(out, "ids"):
+        out = out.ids
+    if isinstance(out, str | bytes) or out is None:
+        raise _bad_output(type(out).__name__, name)
+    try:
+        ids = np.asarray(out)
+    except ValueError as error:
+        raise _bad_output(f"rows of different lengths ({error})", name) from error
+    if ids.ndim == 2 and len(ids) == 1:
+        ids = ids[0]
+    if ids.size == 0:
+        return np.empty(0, np.int64)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise _bad_output(f"{type(out).__name__} of shape {ids.shape} and type {ids.dtype}", name)
+    return ids.astype(np.int64)
+
+
+def _bad_output(got: str, name: str) -> UsageError:
+    return UsageError(
+        "encode(text) to give a list of ints, an Encoding with .ids, or a dict with input_ids",
+        got=got,
+        where=f"tokenizer {name}",
+        fix="wrap it in an object whose encode(text) returns a list of ints",
+    )
+
+
+def _takes(function: Any, name: str) -> bool:
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+
+
+def _size_of(original: Any) -> int:
+    sizes = []
+    for name in _SIZES:
+        value = getattr(original, name, None)
+        value = value() if callable(value) else value
+        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            sizes.append(int(value))
+    vocab = getattr(original, "get_vocab", None)
+    if callable(vocab):
+        sizes.append(1 + max(map(int, vocab().values()), default=-1))
+    if not sizes or max(sizes) < 1:
+        raise UsageError(
+            "a tokenizer that states its vocabulary size",
+            got=f"{type(original).__name__} without any of vocab_size, n_vocab, get_vocab_size(), get_vocab(), len()",
+            fix="give it an attribute vocab_size: the largest id it can give, plus one",
+        )
+    return max(sizes)
+
+
+def _role(original: Any, names: Sequence[str]) -> int | None:
+    for name in names:
+        value = getattr(original, name, None)
+        value = value() if callable(value) else value
+        if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0:
+            return int(value)
+    return None

@@ -1,0 +1,152 @@
+"""transformers tokenizers. Fast ones run as the `tokenizers` object inside them, if that gives the same ids; slow ones
+run as they are, one text at a time in Python. A name that is not local is looked up in the local cache first, then on
+the hub. Code that comes with a model is never run: `trust_remote_code` stays off.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.columns import Ragged
+from penstock.core.errors import UsageError
+from penstock.core.optional import need
+from penstock.tokenizers.base import PROBES, Ids, Specials, Tokenizer, canonical, check_texts, join_rows, make_identity
+from penstock.tokenizers.hf import HFTokenizer
+
+
+class SlowTokenizer:
+    """A transformers tokenizer called through its own Python code, one call at a time."""
+
+    kind = "transformers"
+    concurrent = False
+
+    def __init__(self, original: Any) -> None:
+        self.original = original
+        self.name = str(getattr(original, "name_or_path", "") or type(original).__name__)
+        self.vocab_size = max(len(original), 1 + max(original.get_vocab().values(), default=-1))
+        self._specials = Specials(original.eos_token_id, original.bos_token_id, original.pad_token_id)
+        self.eos_id, self.bos_id, self.pad_id = (self._specials.eos, self._specials.bos, self._specials.pad)
+        self._lock = threading.Lock()
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        return dict(zip(self.original.all_special_tokens, self.original.all_special_ids, strict=True))
+
+    @cached_property
+    def _blob(self) -> bytes:
+        kind = type(self.original)
+        files = {}
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                saved = self.original.save_vocabulary(folder)
+            except NotImplementedError:  # nothing beyond get_vocab() to save
+                saved = ()
+            for path in sorted(map(Path, saved or ())):
+                files[path.name] = path.read_bytes().hex()
+        probes = [self._ids(text).tolist() for text in PROBES]
+        vocab = sorted(self.original.get_vocab().items())
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        return canonical({"class": name, "vocab": vocab, "files": files, "probes": probes})
+
+    def identity(self) -> dict[str, Any]:
+        return make_identity(self.kind, self._blob, self.vocab_size, self._specials)
+
+    def _ids(self, text: str) -> Ids:
+        return np.array(reference_ids(self.original, text), np.uint32)
+
+    def encode(self, text: str) -> Ids:
+        return self.encode_batch([text]).values
+
+    def encode_batch(self, texts: Sequence[str]) -> Ragged:
+        check_texts(texts)
+        with self._lock:
+            return join_rows([self._ids(text) for text in texts])
+
+    def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
+        return str(self.original.decode(np.asarray(ids, np.int64).tolist()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SlowTokenizer, (self.original,)
+
+    def __repr__(self) -> str:
+        return f"SlowTokenizer({self.name!r}, vocab_size={self.vocab_size})"
+
+
+def reference_ids(original: Any, text: str) -> list[int]:
+    """Ids by the object's own call, without special tokens, cut or padding."""
+    out = original(
+        text,
+        add_special_tokens=False,
+        truncation=False,
+        padding=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )
+    return list(out["input_ids"])
+
+
+def from_object(original: Any) -> Tokenizer:
+    """From a live transformers tokenizer, fast or slow."""
+    backend = getattr(original, "backend_tokenizer", None) if getattr(original, "is_fast", False) else None
+    if backend is None:
+        return SlowTokenizer(original)
+    fast = HFTokenizer(
+        backend.to_str(),
+        name=str(getattr(original, "name_or_path", "") or type(original).__name__),
+        named={"eos": original.eos_token, "bos": original.bos_token, "pad": original.pad_token},
+        plain_specials=bool(getattr(original, "split_special_tokens", False)),
+    )
+    probes = [*PROBES, *(f"a {token}b" for token in fast.special_tokens)]
+    same = all(fast.encode(p).tolist() == reference_ids(original, p) for p in probes)
+    return fast if same else SlowTokenizer(original)  # a subclass changed what its own backend does
+
+
+def from_name(name: str) -> Tokenizer:
+    """From a local folder in transformers' format or a hub name."""
+    library = need("transformers", extra="hf", purpose=f"to look up the tokenizer {name!r}")
+    try:
+        return from_object(library.AutoTokenizer.from_pretrained(name, local_files_only=True, trust_remote_code=False))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        local = error
+    if Path(name).exists() or not _hub_reachable():
+        raise UsageError(
+            "a tokenizer that is here, or a hub name that can be reached",
+            got=f"{name!r}: {str(local).splitlines()[0] if str(local) else type(local).__name__}",
+            fix="pass the path of a tokenizer.json or its folder, or load it once with a network so that it is cached",
+        ) from local
+    try:
+        return from_object(library.AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise UsageError(
+            "a tokenizer on the hub",
+            got=f"{name!r}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            fix="check the name, or pass the path of a tokenizer.json",
+        ) from error
+
+
+def _hub_reachable() -> bool:
+    """A quick look, because the hub client itself tries for most of a minute before it gives up."""
+    if any(
+        os.environ.get(k, "").upper() in {"1", "ON", "YES", "TRUE"} for k in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    ):
+        return False
+    if any(os.environ.get(k) for k in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    place = urlparse(need("huggingface_hub.constants", extra="hf").ENDPOINT)
+    try:
+        socket.create_connection((place.hostname or "", place.port or 443), timeout=3).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,180 @@
+"""Streams that can be begun again: the elements of anything, from any place on, and the record behind an element.
+
+What can be read by number is never read through: its elements are numbers and a record is read when it is wanted. Of
+an iterable the elements are the records, and to begin in the middle is to read what comes before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from penstock.core.errors import PenstockError, UsageError, UserCodeError
+from penstock.core.optional import need
+from penstock.core.pickling import shipped
+from penstock.sources.records import Records, read_each, records_of
+
+_worker: Any = need("torch.utils.data._utils.worker", extra="torch")
+
+_HF_ROWS = 32  # rows that an HF stream hands over at a time
+
+
+class Feed(Protocol):
+    """Elements in a fixed order. `split` says whether somebody else has already given each rank its share."""
+
+    split: bool
+
+    def begin(self, at: int) -> Iterator[Any]: ...
+
+    def records(self, elements: Sequence[Any]) -> list[Any]: ...
+
+    def name(self, position: int, element: Any) -> str: ...
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+    def fingerprint(self) -> str:
+        """Identity of the records; nothing where it cannot be known without reading the stream through."""
+        ...
+
+
+class Numbered:
+    """Records that are read by number."""
+
+    split = False
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def begin(self, at: int) -> Iterator[int]:
+        return iter(range(at, len(self._records)))
+
+    def records(self, elements: Sequence[int]) -> list[Any]:
+        return read_each(self._records, elements)
+
+    def name(self, position: int, element: int) -> str:
+        return self._records.name(element)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The order of records by number does not change."""
+
+    def fingerprint(self) -> str:
+        return self._records.fingerprint()
+
+
+class Repeatable:
+    """An iterable that can be begun again, or a function that gives a new iterator each time."""
+
+    def __init__(self, source: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
+        self.source = source
+        self.split = getattr(source, "_distributed", None) is not None  # datasets.distributed.split_dataset_by_node
+
+    def __getstate__(self) -> dict[str, Any]:
+        return shipped(self.__dict__)
+
+    def begin(self, at: int) -> Iterator[Any]:
+        return islice(self._counted(), at, None)
+
+    def _counted(self) -> Iterator[Any]:
+        count = 0
+        try:
+            for element in unaware(self._open):
+                yield element
+                count += 1
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise UserCodeError(
+                "the stream of records to go on",
+                got=f"{type(error).__name__}: {str(error)[:300]}",
+                where=f"record {count} of the stream",
+                fix="mend the stream; skip_errors is for records that the prompt engine cannot take",
+            ) from error
+
+    def _open(self) -> Iterable[Any]:
+        if is_hf_stream(self.source):
+            # Whole batches of rows, which costs less than one by one.
+            return _hf_rows(self.source)
+        return self.source() if callable(self.source) else self.source
+
+    def records(self, elements: Sequence[Any]) -> list[Any]:
+        return list(elements)
+
+    def name(self, position: int, element: Any) -> str:
+        return f"position {position} of the stream"
+
+    def set_epoch(self, epoch: int) -> None:
+        """Told to streams that reshuffle themselves."""
+        if hasattr(self.source, "set_epoch"):
+            self.source.set_epoch(epoch)
+
+    def fingerprint(self) -> str:
+        return ""
+
+
+def unaware(begin: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    """A stream that sees no DataLoader worker around it.
+
+    Many give each worker its part when they see one. All workers must see all records here, and take turns.
+    """
+    if _worker._worker_info is None:
+        yield from begin()
+        return
+    stream: Iterator[Any] | None = None
+    while True:
+        info, _worker._worker_info = _worker._worker_info, None
+        try:
+            stream = iter(begin()) if stream is None else stream
+            element = next(stream)
+        except StopIteration:
+            return
+        finally:
+            _worker._worker_info = info
+        yield element
+
+
+def _hf_rows(stream: Any) -> Iterator[dict[str, Any]]:
+    for batch in stream.iter(batch_size=_HF_ROWS):
+        names = list(batch)
+        for values in zip(*batch.values(), strict=True):
+            yield dict(zip(names, values, strict=True))
+
+
+def is_hf_stream(data: Any) -> bool:
+    """Whether this is a datasets.IterableDataset; the library is not imported to know it."""
+    datasets = sys.modules.get("datasets")
+    return datasets is not None and isinstance(data, datasets.IterableDataset)
+
+
+def feed_of(data: Any) -> Feed:
+    """The feed of whatever holds records.
+
+    >>> feed = feed_of([{"a": 1}, {"a": 2}])
+    >>> feed.records(list(feed.begin(1)))
+    [{'a': 2}]
+    """
+    if is_hf_stream(data):
+        return Repeatable(data)
+    if isinstance(data, Iterator):
+        raise UsageError(
+            "a stream that can be begun again, for further epochs, workers and resuming",
+            got=f"a {type(data).__name__}, which can be read once",
+            fix="pass the function that makes it (hf_iterable=make_records, not make_records()), or a list",
+        )
+    by_number = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    if by_number or isinstance(data, str) or hasattr(data, "__fspath__") or hasattr(data, "definition"):
+        return Numbered(records_of(data))
+    if all(hasattr(data, verb) for verb in ("read", "fingerprint", "locate", "__len__")):
+        return Numbered(records_of(data))
+    if callable(data) or hasattr(data, "__iter__"):
+        return Repeatable(data)
+    raise UsageError(
+        "hf_iterable= a datasets.IterableDataset, an iterable of dicts, a list, a JSON-lines path, "
+        "or a function that gives an iterator",
+        got=type(data).__name__,
+        fix="pass one of these",
+    )

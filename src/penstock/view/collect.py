@@ -1,0 +1,150 @@
+"""What a report tells, gathered in bounded memory.
+
+A token store is not read: lengths come from its document table (a million documents, evenly spread, when there are
+more) and only the samples are fetched. Text files are read once from end to end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core import randomness
+from penstock.core.errors import PenstockError
+from penstock.core.progress import progress
+from penstock.view.skipped import Skipped, read_skipped
+from penstock.view.training_run import figures
+
+MOST_LENGTHS = 1_000_000
+SAMPLE_TOKENS = 512
+SAMPLE_CHARACTERS = 2000
+
+
+@dataclass
+class Sample:
+    """One document: where it is, how long, and its beginning."""
+
+    where: str
+    size: str
+    text: str
+
+
+@dataclass
+class Facts:
+    """All of a report."""
+
+    title: str
+    documents: int
+    table: list[tuple[str, Any]]
+    unit: str
+    lengths: NDArray[np.int64]
+    lengths_note: str = ""
+    samples: list[Sample] = field(default_factory=list)
+    skipped: Skipped = field(default_factory=Skipped)
+    plan: dict[str, Any] | None = None
+    plan_note: str = ""
+
+
+def of_tokens(path: str, source: Any, tokenizer: Any, *, samples: int, seed: int, length: int, batch: int) -> Facts:
+    """The report of a token source."""
+    known = source.describe()
+    lengths = _lengths(source)
+    note = "" if len(lengths) == len(source) else f"{len(lengths):,} of them, evenly spread"
+    facts = Facts(Path(path).name or path, len(source), _rows(known), "tokens", lengths, note)
+    for number in chosen(len(source), samples, seed):
+        facts.samples.append(_document(source, number, tokenizer))
+    facts.skipped = read_skipped(path) or Skipped(int(_metadata(source).get("skipped", 0)))
+    try:
+        facts.plan = figures(source, length, None, batch, seed=seed)
+    except PenstockError as error:
+        facts.plan_note = f"expected {error.expected}, got {error.got}"
+    return facts
+
+
+def _metadata(source: Any) -> dict[str, Any]:
+    return getattr(getattr(source, "manifest", None), "metadata", {})
+
+
+def _lengths(source: Any) -> NDArray[np.int64]:
+    count = len(source)
+    picked = np.arange(count) if count <= MOST_LENGTHS else np.linspace(0, count - 1, MOST_LENGTHS).astype(np.int64)
+    found: NDArray[np.int64] = source.lengths(picked)
+    return found
+
+
+def _document(source: Any, number: int, tokenizer: Any) -> Sample:
+    where = source.locate(number)
+    length = int(source.lengths(np.array([number]))[0])
+    start = int(source.starts(np.array([number]))[0])
+    ids = source.gather(np.array([start]), min(length, SAMPLE_TOKENS))[0].tolist() if length else []
+    fits = tokenizer is not None and (not ids or max(ids) < tokenizer.vocab_size)
+    text = tokenizer.decode(ids) if fits else " ".join(map(str, ids))
+    more = " …" if length > SAMPLE_TOKENS else ""
+    file = where.get("file", where.get("shard", ""))
+    line = f", line {where['line']}" if "line" in where else ""
+    return Sample(f"document {number:,}, {file}{line}", f"{length:,} tokens", text + more)
+
+
+def of_texts(path: str, source: Any, *, samples: int, seed: int) -> Facts:
+    """The report of text files: one pass over them."""
+    known = source.describe()
+    lengths: list[NDArray[np.int64]] = []
+    kept: list[tuple[int, int, Sample]] = []
+    skipped, seen = Skipped(), 0
+    with progress(known.get("bytes"), "B", "reading") as bar:
+        for chunk in source.iterate():
+            lengths.append(np.fromiter(map(len, chunk.texts), np.int64, len(chunk.texts)))
+            # The documents with the smallest keys are the sample: every document has the same chance, in one pass.
+            keys = randomness.bits(
+                randomness.keys(randomness.key(seed, "report"), np.arange(seen, seen + len(chunk.texts))), 0
+            )
+            for i in np.argsort(keys)[:samples].tolist():
+                file, line, _ = chunk.positions[i]
+                text = chunk.texts[i]
+                more = " …" if len(text) > SAMPLE_CHARACTERS else ""
+                one = Sample(
+                    f"{source.paths[file]}, line {line}", f"{len(text):,} characters", text[:SAMPLE_CHARACTERS] + more
+                )
+                kept.append((int(keys[i]), seen + i, one))
+            kept = sorted(kept, key=lambda k: k[:2])[:samples]
+            for error in chunk.errors:
+                skipped.total += 1
+                skipped.reasons[error.expected] = skipped.reasons.get(error.expected, 0) + 1
+                if len(skipped.entries) < 100:
+                    skipped.entries.append({"file": error.where, "reason": error.expected, "detail": error.got})
+            seen += len(chunk.texts)
+            bar.update(chunk.file_bytes)
+    every = np.concatenate(lengths) if lengths else np.empty(0, np.int64)
+    rows = [*_rows(known), ("characters", f"{int(every.sum()):,}")]
+    found = [one for _, _, one in sorted(kept, key=lambda k: k[1])]
+    return Facts(Path(path).name or path, seen, rows, "characters", every, samples=found, skipped=skipped)
+
+
+def chosen(count: int, samples: int, seed: int) -> list[int]:
+    """Numbers of documents to show: the first, and others drawn by the seed, in order.
+
+    >>> chosen(3, 8, 0), chosen(1000, 3, 0) == chosen(1000, 3, 0), len(chosen(1000, 3, 0))
+    ([0, 1, 2], True, 3)
+    """
+    if count <= samples:
+        return list(range(count))
+    found = {0} if samples else set()
+    draw = 0
+    while len(found) < samples:
+        found.add(int(randomness.integers(randomness.keys(randomness.key(seed, "report"), [draw]), 0, count)[0]))
+        draw += 1
+    return sorted(found)
+
+
+def _rows(known: dict[str, Any]) -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for name, value in known.items():
+        if isinstance(value, dict):
+            rows += [(f"{name} {k}", v) for k, v in value.items() if v is not None]
+        elif value is not None and value != []:
+            rows.append((name, value))
+    return rows

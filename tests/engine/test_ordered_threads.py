@@ -1,0 +1,165 @@
+"""The contract in the docstring of `engine/ordered_threads.py`, point by point."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.core.errors import WorkerDied
+from penstock.engine import ordered_threads
+from penstock.engine.ordered_threads import Ordered
+
+
+def make(compute, start: int = 0, stop: int | None = 100, **options) -> Ordered:
+    settings = {"threads": 2, "ahead": 4, "max_bytes": 1 << 20, "size_of": lambda item: 8} | options
+    return Ordered(compute, start, stop, **settings)
+
+
+def numbers(lo: int, hi: int) -> Sequence[int]:
+    return list(range(lo, hi))
+
+
+def loader_threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.startswith("penstock-")]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    yield
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while loader_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert loader_threads() == []
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 4])
+def test_every_item_once_in_order(threads: int) -> None:
+    assert list(make(numbers, 7, 500, threads=threads)) == list(range(7, 500))
+
+
+def test_order_holds_when_later_work_ends_first() -> None:
+    def slow_when_even(lo: int, hi: int) -> list[int]:
+        time.sleep(0.004 if lo % 2 == 0 else 0)
+        return list(range(lo, hi))
+
+    assert list(make(slow_when_even, stop=60, threads=4)) == list(range(60))
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_items_before_a_failure_come_first_and_nothing_after(threads: int) -> None:
+    def fails_at_41(lo: int, hi: int) -> list[int]:
+        if lo <= 41 < hi:
+            raise ValueError("item 41")
+        return list(range(lo, hi))
+
+    run = make(fails_at_41, threads=threads)
+    got = []
+    with pytest.raises(ValueError, match="item 41"):
+        for item in run:
+            got.append(item)
+    assert got == list(range(41))
+    with pytest.raises(StopIteration):
+        next(run)
+
+
+def test_closing_ends_the_threads() -> None:
+    run = make(numbers, stop=None)
+    assert next(run) == 0
+    run.close()
+    assert loader_threads() == []
+    run.close()
+
+
+def test_dropping_ends_the_threads() -> None:
+    run = make(numbers, stop=None)
+    assert [next(run) for _ in range(5)] == list(range(5))
+    del run  # the fixture sees the threads go
+
+
+def test_no_more_than_ahead_is_computed() -> None:
+    begun: list[int] = []
+
+    def slow(lo: int, hi: int) -> list[int]:
+        begun.append(hi)
+        time.sleep(0.01)
+        return list(range(lo, hi))
+
+    run = make(slow, stop=None, ahead=3)
+    assert next(run) == 0
+    time.sleep(0.3)
+    assert max(begun) <= 1 + 3 + 1
+    run.close()
+
+
+def test_bytes_are_bounded_but_the_next_item_always_comes() -> None:
+    begun: list[int] = []
+
+    def big(lo: int, hi: int) -> list[bytes]:
+        begun.append(lo)
+        time.sleep(0.003)
+        return [b"x" * 1000] * (hi - lo)
+
+    run = make(big, stop=40, ahead=30, max_bytes=2500, size_of=len)
+    next(run)
+    time.sleep(0.3)
+    assert max(begun) <= 5, "about two items of 1000 bytes may wait in 2500"
+    assert len(list(run)) == 39
+    run = make(big, stop=10, max_bytes=10, size_of=len)
+    assert len(list(run)) == 10, "one item larger than the bound still passes"
+
+
+def test_a_hang_is_reported_with_its_stack() -> None:
+    held = threading.Event()
+
+    def hangs(lo: int, hi: int) -> list[int]:
+        held.wait(20)
+        return [lo]
+
+    run = make(hangs, timeout=0.2)
+    began = time.monotonic()
+    with pytest.raises(WorkerDied, match="within 0.2 s") as caught:
+        next(run)
+    assert time.monotonic() - began < 4
+    assert "held.wait(20)" in str(caught.value)
+    assert "batches 0 to 0 in hand" in str(caught.value)
+    held.set()
+
+
+def test_a_stall_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered_threads, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(ordered_threads, "CHECK_SECONDS", 0.02)
+
+    def slow(lo: int, hi: int) -> list[int]:
+        time.sleep(0.4)
+        return [lo]
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert list(make(slow, stop=1)) == [0]
+    assert len(told) == 1
+    assert "batch 0 has taken" in str(told[0].message)
+
+
+def test_dead_threads_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered_threads, "_work", lambda *_: None)
+    run = make(numbers)
+    with pytest.raises(WorkerDied, match="threads to be alive"):
+        next(run)
+
+
+def test_small_items_are_computed_together() -> None:
+    calls: list[int] = []
+
+    def count(lo: int, hi: int) -> list[int]:
+        calls.append(hi - lo)
+        return list(range(lo, hi))
+
+    assert list(make(count, stop=2000, threads=0)) == list(range(2000))
+    assert calls[0] == 1, "the first batch is not kept waiting"
+    assert max(calls) > 50

@@ -1,0 +1,193 @@
+"""A name becomes data in the documented order; real `datasets` throughout, nothing from the network."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.core.errors import UsageError
+from penstock.facades.capibara.loader import CapibaraDataLoader
+from penstock.facades.capibara.resolve import register_dataset, resolve_dataset
+from penstock.pipeline import Pipeline
+from penstock.preparation.run import prepare
+from penstock.sources.hf_stream import HFStream
+
+
+def texts_in(found: Any) -> list[str]:
+    if isinstance(found, HFStream):
+        return [record["text"] for record in found.records()]
+    rows = found.rows()
+    return list(rows.read(np.arange(len(rows)))["text"])
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache as `datasets` fills it: two configs of two splits, under the name of a repository."""
+    home = tmp_path / "mini"
+    configs = ""
+    for language in ("de", "en"):
+        (home / language).mkdir(parents=True)
+        configs += f"- config_name: {language}\n  data_files:\n"
+        for split, count in (("train", 5), ("test", 2)):
+            lines = [json.dumps({"text": f"{language} {split} {i}"}) for i in range(count)]
+            (home / language / f"{split}.jsonl").write_text("\n".join(lines))
+            configs += f"  - split: {split}\n    path: {language}/{split}.jsonl\n"
+    (home / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
+    cache = tmp_path / "hf"
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
+    datasets.disable_progress_bars()
+    for language in ("de", "en"):
+        datasets.load_dataset(str(home), language, cache_dir=str(cache))
+    return cache
+
+
+def test_objects() -> None:
+    data = datasets.Dataset.from_dict({"text": ["a", "b", "c"]})
+    both = datasets.DatasetDict({"train": data, "test": data.select([2])})
+    assert texts_in(resolve_dataset(data)) == ["a", "b", "c"]
+    assert texts_in(resolve_dataset(data.select([2, 0]))) == ["c", "a"]
+    assert texts_in(resolve_dataset(both, split="test")) == ["c"]
+    with pytest.raises(UsageError, match="split= one of 'train', 'test'"):
+        resolve_dataset(both, split="dev")
+    stream = resolve_dataset(data.to_iterable_dataset())
+    assert isinstance(stream, HFStream)
+    assert texts_in(stream) == ["a", "b", "c"]
+    assert texts_in(resolve_dataset(data, streaming=True)) == ["a", "b", "c"]
+    several = datasets.IterableDatasetDict({"train": data.to_iterable_dataset()})
+    assert texts_in(resolve_dataset(several)) == ["a", "b", "c"]
+    assert texts_in(resolve_dataset([{"text": "x", "n": 1}])) == ["x"]
+    assert texts_in(resolve_dataset(["x", "y"])) == ["x", "y"]
+    pipeline = ps.from_texts(["p"])
+    assert resolve_dataset(pipeline) is pipeline
+    assert texts_in(resolve_dataset(pipeline.definition.origin)) == ["p"]
+    with pytest.raises(UsageError, match="a dataset: a name, a path"):
+        resolve_dataset(iter(["a"]))
+
+
+def test_a_class_of_the_users_own() -> None:
+    class Mine:
+        fingerprint = "mine, version 1"
+
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"text": f"record {i}"}
+
+    found = resolve_dataset(Mine())
+    assert texts_in(found) == ["record 0", "record 1", "record 2"]
+    assert found.fingerprint() == resolve_dataset(Mine()).fingerprint()
+    with pytest.raises(UsageError, match="at least one record"):
+        resolve_dataset([])
+
+
+def test_registered_names_come_before_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("thing").write_text("from the file\n")
+    assert texts_in(resolve_dataset("thing")) == ["from the file"]
+    register_dataset("thing", lambda split: [f"{split} registered"])
+    assert texts_in(resolve_dataset("thing", split="test")) == ["test registered"]
+    register_dataset("other", lambda: tmp_path / "thing")
+    assert texts_in(resolve_dataset("other")) == ["from the file"]
+    with pytest.raises(UsageError, match="a function that gives the dataset"):
+        register_dataset("x", [1])  # type: ignore[arg-type]
+
+
+def test_paths(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    assert texts_in(resolve_dataset(tmp_path / "a.txt")) == ["one", "two"]
+    assert texts_in(resolve_dataset(str(tmp_path / "a.txt"), by_line=False)) == ["one\ntwo\n"]
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "1.txt").write_text("first\nfile")
+    (folder / "2.txt").write_text("second")
+    assert texts_in(resolve_dataset(folder)) == ["first\nfile", "second"]
+    lines = tmp_path / "lines"
+    (lines / "train").mkdir(parents=True)
+    (lines / "train" / "x.jsonl").write_text('{"text": "l", "lang": "de"}\n')
+    (lines / "test.jsonl").write_text('{"text": "t", "lang": "en"}\n')
+    assert texts_in(resolve_dataset(lines)) == ["l"]
+    assert texts_in(resolve_dataset(lines, split="test")) == ["t"]
+    assert resolve_dataset(lines, every_field=True).peek(1) == [{"text": "l", "lang": "de"}]
+    pq.write_table(pa.table({"text": ["p", "q"]}), tmp_path / "t.parquet")
+    assert texts_in(resolve_dataset(tmp_path / "t.parquet")) == ["p", "q"]
+    (folder / "3.jsonl").write_text('{"text": "x"}\n')
+    with pytest.raises(UsageError, match="files of one format"):
+        resolve_dataset(folder)
+
+
+def test_what_other_tools_saved(tmp_path: Path) -> None:
+    datasets.disable_progress_bars()
+    data = datasets.Dataset.from_dict({"text": ["a", "b"]})
+    data.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": data, "test": data.select([1])}).save_to_disk(tmp_path / "both")
+    assert texts_in(resolve_dataset(tmp_path / "one")) == ["a", "b"]
+    assert texts_in(resolve_dataset(tmp_path / "both", split="test")) == ["b"]
+    arrow = next((tmp_path / "one").glob("*.arrow"))
+    assert texts_in(resolve_dataset(arrow)) == ["a", "b"]
+    store = tmp_path / "store"
+    prepare(ps.from_texts(["ab", "c"]).definition.origin, "bytes", store)
+    found = resolve_dataset(store)
+    assert [r["input_ids"].tolist() for r in found.peek(2)] == [[97, 98, 256], [99, 256]]
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_the_local_cache_of_the_hub() -> None:
+    assert texts_in(resolve_dataset("mini:de", split="test")) == ["de test 0", "de test 1"]
+    assert len(texts_in(resolve_dataset("mini:en"))) == 5
+    assert texts_in(resolve_dataset("mini:en", split="train[:2]")) == ["en train 0", "en train 1"]
+    assert isinstance(resolve_dataset("mini:en", streaming=True), HFStream)
+    with pytest.raises(UsageError, match="split= one of 'train', 'test'"):
+        resolve_dataset("mini:en", split="dev")
+
+
+def test_a_name_that_is_nowhere_lists_what_was_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    began = time.perf_counter()
+    with pytest.raises(UsageError) as met:
+        resolve_dataset("no_such_thing", data_dir=str(tmp_path / "tfds"))
+    took = time.perf_counter() - began
+    text = str(met.value)
+    assert "got:   'no_such_thing'" in text
+    tried = [line.strip().partition(":")[0] for line in text.splitlines() if line.startswith("    ")]
+    assert tried == [
+        "registered datasets",
+        "the path 'no_such_thing'",
+        f"Hugging Face cache {tmp_path / 'hf'}",
+        "Hugging Face hub",
+        f"TFDS data under {tmp_path / 'tfds'}",
+        "TFDS builders registered by this program",
+    ]
+    assert "not asked, since HF_HUB_OFFLINE is set" in text
+    assert took < 20, "no retries over a network that is not there"
+
+
+def test_a_hub_that_cannot_be_reached_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    with pytest.raises(UsageError, match=r"127\.0\.0\.1 cannot be reached"):
+        resolve_dataset("no_such_thing", data_dir=str(tmp_path))
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_a_cached_name_feeds_the_loader(tokenizer: Any) -> None:
+    loader = CapibaraDataLoader(
+        tokenizer=tokenizer, dataset_name="mini:en", split="test", batch_size=2, max_length=8, shuffle=False
+    )
+    (batch,) = loader
+    decoded = [tokenizer.decode(r, skip_special_tokens=True) for r in batch["input_ids"]]
+    assert decoded == ["en test 0", "en test 1"]
+    assert isinstance(resolve_dataset("mini:en"), Pipeline)
