@@ -1,5 +1,4 @@
-# The README's two commands are `make demo` and `make test`. On a machine with nothing but Python each makes .venv,
-# installs what it needs and does its job.
+# `make demo` and `make test` need only Python: each creates .venv and installs its dependencies there.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -8,12 +7,12 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test lint types rooms unit examples bench clean
+.PHONY: demo test lint types layers unit examples bench clean
 
 demo: .venv/demo.done
 	$(BIN)/python examples/demo.py
 
-test: lint types rooms unit examples
+test: lint types layers unit examples
 
 lint: .venv/dev.done
 	$(BIN)/ruff check .
@@ -22,7 +21,7 @@ lint: .venv/dev.done
 types: .venv/dev.done
 	$(BIN)/mypy
 
-rooms: .venv/dev.done
+layers: .venv/dev.done
 	$(BIN)/lint-imports
 
 unit: .venv/dev.done

@@ -111,7 +111,7 @@ def check_command(command: str, targets: set[str], extras: set[str]) -> str | No
             return None if stop.code in (0, None) else f"penstock does not take {command!r}"
     if words[:1] == ["make"] and not set(words[1:]) <= targets:
         return f"no such target: {command!r}"
-    for name in re.findall(r"penstock\[([\w,]+)\]", command):
+    for name in re.findall(r"penstock-data\[([\w,]+)\]", command):
         if not set(name.split(",")) <= extras:
             return f"no such extra: {command!r}"
     return None
@@ -140,9 +140,9 @@ def test_commands_exist(name: str) -> None:
 
 
 def test_a_wrong_command_is_noticed() -> None:
-    for command in ("penstock prepare --no-such-option x", "make nothing", "pip install 'penstock[nothing]'"):
+    for command in ("penstock prepare --no-such-option x", "make nothing", "pip install 'penstock-data[nothing]'"):
         assert check_command(command, *known()), command
-    for command in ("penstock info corpus", "make test", "pip install 'penstock[torch,jax]'"):
+    for command in ("penstock info corpus", "make test", "pip install 'penstock-data[torch,jax]'"):
         assert check_command(command, *known()) is None, command
 
 

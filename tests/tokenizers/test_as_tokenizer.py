@@ -252,7 +252,7 @@ def test_a_hub_name_offline_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_hub_name_without_transformers_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ImportError, match=r"pip install 'penstock\[hf\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'penstock-data\[hf\]'"):
         as_tokenizer("someone/no-such-tokenizer")
 
 

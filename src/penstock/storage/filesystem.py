@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import xxhash
 
 from penstock.core.errors import DataError, MissingExtra, PenstockError, UsageError
-from penstock.core.optional import need
+from penstock.core.optional import install_line, need
 
 Options = Mapping[str, Any] | None
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -77,7 +77,7 @@ def filesystem(path: str, options: Options = None) -> Any:
             f"the package that reads {name}:// URLs",
             got=str(error),
             where=path,
-            fix=f"pip install 'penstock[{_EXTRAS.get(name, 'all')}]'",
+            fix=install_line(_EXTRAS.get(name, "all")),
         ) from error
 
 

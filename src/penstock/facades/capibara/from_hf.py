@@ -70,7 +70,7 @@ def find(name: str, ask: Ask) -> Any:
         ask.tried.append("Hugging Face: not a dataset's name")
         return None
     if find_spec("datasets") is None:
-        ask.tried.append("Hugging Face: the package 'datasets' is not installed (pip install 'penstock[hf]')")
+        ask.tried.append("Hugging Face: the package 'datasets' is not installed (pip install 'penstock-data[hf]')")
         return None
     repo, config = found["repo"], found["config"]
     cached = _cached(repo, config, ask)

@@ -41,7 +41,7 @@ def find(name: str, ask: Ask) -> Any:
         ask.tried.append("TFDS: not a dataset's name")
         return None
     if find_spec("tensorflow_datasets") is None:
-        ask.tried.append("TFDS: the package 'tensorflow_datasets' is not installed (pip install 'penstock[tfds]')")
+        ask.tried.append("TFDS: the package 'tensorflow_datasets' is not installed (pip install 'penstock-data[tfds]')")
         return None
     tfds = tfds_module()
     full = name.replace(":", "/", 1) if "/" not in name and not re.search(r":\d", name) else name
