@@ -23,7 +23,8 @@ from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
 from penstock.core.hashing import content_id
 from penstock.preparation import evict
-from penstock.preparation.run import TextSource, prepare
+from penstock.preparation.run import prepare
+from penstock.sources.base import TextSource
 from penstock.sources.tokens import TokenStore
 from penstock.store.manifest import NAME
 from penstock.tokenizers import as_tokenizer

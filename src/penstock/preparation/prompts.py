@@ -22,8 +22,9 @@ from penstock.core.columns import Ragged
 from penstock.core.errors import LimitError, RecordError, UsageError
 from penstock.preparation.encode import in_order
 from penstock.preparation.records import records_of
-from penstock.preparation.run import SHARD_TOKENS, Made, Prepared, TextSource, make_store
+from penstock.preparation.run import SHARD_TOKENS, Made, Prepared, make_store
 from penstock.sources import json_fields
+from penstock.sources.base import TextSource
 from penstock.sources.lines import Chunk, bare, place
 from penstock.steps.masks import RUNS, encode_runs
 

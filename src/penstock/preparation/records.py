@@ -18,8 +18,7 @@ from penstock.core.columns import row, rows_of
 from penstock.core.errors import DataError, RecordError, StateError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.plan.row_source import RowSource
-from penstock.preparation.run import TextSource
-from penstock.sources.base import Source
+from penstock.sources.base import Source, TextSource
 from penstock.sources.cutting import Piece
 from penstock.sources.jsonl import SUFFIXES
 from penstock.sources.lines import Chunk, Cursor, LineFiles, bare, place, too_long

@@ -51,6 +51,11 @@ class Texts:
     def fingerprint(self) -> str:
         return f"{self.definition.fingerprint()}:{self.field}"
 
+    @property
+    def text_column(self) -> str:
+        """The column that `iterate` reads."""
+        return self.field
+
     def iterate(self, start: Any = None) -> Iterator[Chunk]:
         at = 0 if start is None else int(start["offset"])
         while at < len(self.first):

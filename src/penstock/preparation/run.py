@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import orjson
@@ -25,6 +25,7 @@ from penstock.core.ledger import Entry, Ledger
 from penstock.core.progress import progress
 from penstock.preparation.encode import encoded
 from penstock.preparation.journal import Done, Journal
+from penstock.sources.base import FileSource, TextSource
 from penstock.sources.lines import Chunk
 from penstock.sources.token_stream import with_end
 from penstock.store.layout import token_dtype
@@ -35,17 +36,6 @@ from penstock.tokenizers.bulk import BulkEncoder
 SHARD_TOKENS = 1 << 25
 SAMPLED_FILES = 4
 MOST_NAMES = 100_000
-
-
-@runtime_checkable
-class TextSource(Protocol):
-    """What can be prepared: texts in order, from any place that an earlier chunk named."""
-
-    def iterate(self, start: Any = None) -> Iterator[Chunk]: ...
-
-    def describe(self) -> dict[str, Any]: ...
-
-    def fingerprint(self) -> str: ...
 
 
 class Made(NamedTuple):
@@ -264,7 +254,7 @@ class _Run:
             metadata={
                 "job": content_id([orjson.dumps(self.job)]),
                 "skipped": self.ledger.total,
-                "files": _short_names(getattr(self.source, "paths", [])),
+                "files": _short_names(self.source.paths if isinstance(self.source, FileSource) else []),
             },
         )
         self.journal.end()
@@ -344,7 +334,7 @@ class _Run:
         )
 
 
-def _short_names(paths: list[str]) -> list[str]:
+def _short_names(paths: Sequence[str]) -> list[str]:
     """File names below the folder they share, so that a store does not tell where it was made."""
     if not paths or len(paths) > MOST_NAMES:
         return []

@@ -8,8 +8,7 @@ from penstock.core.errors import UsageError
 from penstock.plan.definition import Definition, Mix
 from penstock.preparation.cache import cached_store
 from penstock.preparation.rows import Texts
-from penstock.preparation.run import TextSource
-from penstock.sources.base import TokenSource
+from penstock.sources.base import TextColumnSource, TextSource, TokenSource
 from penstock.sources.tokens import TokenStore
 from penstock.steps.guard import SkipErrors
 
@@ -33,7 +32,6 @@ def text_source(definition: Definition, field: str, settings: dict[str, Any]) ->
         settings.setdefault("on_error", "skip")
         settings.setdefault("budget", guards[0].budget)
     plain = [s for s in definition.steps if not isinstance(s, SkipErrors)]
-    own = getattr(origin, "field", getattr(origin, "text", "text"))
-    if not plain and own == field and isinstance(origin, TextSource):
+    if not plain and isinstance(origin, TextColumnSource) and origin.text_column == field:
         return origin
     return Texts(definition, field)

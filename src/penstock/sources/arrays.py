@@ -160,6 +160,11 @@ class Texts:
         self._column = strings(self._texts)
         self._id = ""
 
+    @property
+    def text_column(self) -> str:
+        """The column that `iterate` reads."""
+        return "text"
+
     def __len__(self) -> int:
         return len(self._texts)
 

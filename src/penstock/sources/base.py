@@ -1,26 +1,56 @@
-"""What a source is: a sequence of records that answers many indices in one call.
+"""The protocols of sources: `Source` is required, every other one is a capability that a source may have.
 
-Sources are the bottom of a pipeline. They know nothing of order, batches or epochs. They can be pickled (they hold
-paths and small tables, and open files again on the other side) and are read by many threads at once.
+Sources are the bottom of a pipeline. They know nothing about order, batches or epochs. They can be pickled (they hold
+paths and small tables, and open files again on the other side) and many threads read them at once.
+
+| protocol | adds | who uses it |
+|---|---|---|
+| `Source` | `len`, `read(indices)`, `fingerprint`, `describe`, `locate` | every pipeline |
+| `ColumnSource` | `columns`: names known without reading | labels, tokens in a plain column |
+| `ColumnReader` | `column(name, indices)`: one column alone | loss masks of a token store |
+| `LengthSource` | `lengths(indices)` without reading | `.bucket()`, `.batch_tokens()` |
+| `TokenSource` | documents that are also one stream of tokens | `.windows()`, `.pack()`, `.pad()` |
+| `WindowReader` | `reader(starts, length)`: many slices of the same starts | `.windows()`, `.pad()` |
+| `TokenParts` | the arrays behind a token stream | `.pack()` |
+| `BorrowSource` | `borrow(indices, arena)`: bytes in reused memory | `.decode_images()` |
+| `NamedSource` | `record_names()` without reading | `exclude=`, `pair` |
+| `FileSource` | `paths` | provenance of prepared documents |
+| `TextSource` | `iterate(cursor)`: all texts in one pass, resumable | `prepare`, `.tokenize()` |
+| `TextColumnSource` | `text_column`: which column `iterate` reads | `.tokenize(field=)` |
+
+They are structural: a class satisfies one by having its members. Check with `isinstance(source, ColumnSource)`, when a
+pipeline is built and not for every batch.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.columns import Columns
+from penstock.core.columns import Column, Columns
+from penstock.storage.small_files import Arena
+from penstock.store.gather import Parts as TokenParts
+
+if TYPE_CHECKING:
+    from penstock.sources.lines import Chunk
+    from penstock.sources.names import Names
+
+__all__ = [
+    "BorrowSource", "ColumnReader", "ColumnSource", "FileSource", "LengthSource", "NamedSource", "Source",
+    "TextColumnSource", "TextSource", "TokenParts", "TokenSource", "WindowReader",
+]  # fmt: skip
 
 
 @runtime_checkable
 class Source(Protocol):
     """Records by number.
 
-    `read` takes any int64 indices in [0, len), in any order, repeats allowed, and gives one row for each, in that
-    order. When rows are bad it raises `BadRecords` naming every bad row of the call, so that the caller can decide
-    whether to stop or to fill the holes.
+    `read` takes any int64 indices in [0, len), in any order, repeats allowed, and returns one row for each, in that
+    order. When rows are bad it raises `BadRecords` naming every bad row of the call, so that the caller can stop, or
+    replace those rows.
     """
 
     def __len__(self) -> int: ...
@@ -44,7 +74,7 @@ class Source(Protocol):
 class TokenSource(Source, Protocol):
     """A source whose records are tokenised documents, and which also reads as one long stream of tokens.
 
-    `read(indices)` gives the documents as a ragged column `input_ids`. The stream is all documents one after
+    `read(indices)` returns the documents as a ragged column `input_ids`. The stream is all documents one after
     another; `gather` cuts windows out of it.
     """
 
@@ -62,7 +92,7 @@ class TokenSource(Source, Protocol):
         ...
 
     def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Stream position at which each of these documents begins; `len(self)` itself gives n_tokens."""
+        """Stream position at which each of these documents begins; `len(self)` itself is at n_tokens."""
         ...
 
     def documents_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -72,3 +102,76 @@ class TokenSource(Source, Protocol):
     def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
         """Array (len(starts), length) of raw tokens: row i is stream[starts[i] : starts[i] + length]. Never short."""
         ...
+
+
+@runtime_checkable
+class ColumnSource(Protocol):
+    """Column names that are known without reading. A token store names its columns besides `input_ids`."""
+
+    @property
+    def columns(self) -> Sequence[str]: ...
+
+
+@runtime_checkable
+class ColumnReader(ColumnSource, Protocol):
+    """One column of some records, without reading the others."""
+
+    def column(self, name: str, indices: NDArray[np.int64]) -> Column: ...
+
+
+@runtime_checkable
+class LengthSource(Protocol):
+    """The length of each record (in tokens or samples), known without reading it, and the dtype of its items."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
+
+@runtime_checkable
+class WindowReader(Protocol):
+    """`reader(starts, length)(a, b)` equals `gather(starts[a:b], length)`, for many slices of the same starts."""
+
+    def reader(self, starts: NDArray[np.int64], length: int) -> Callable[[int, int], NDArray[Any]]: ...
+
+
+@runtime_checkable
+class BorrowSource(Protocol):
+    """`read`, with bytes placed in `arena`: the caller must be done with them before it clears the arena."""
+
+    def borrow(self, indices: NDArray[np.int64], arena: Arena | None) -> Columns: ...
+
+
+@runtime_checkable
+class NamedSource(Protocol):
+    """Records that have names (relative paths, keys of a tar shard), known without reading them."""
+
+    def record_names(self) -> Names: ...
+
+
+@runtime_checkable
+class FileSource(Protocol):
+    """The files that records come from, in record order."""
+
+    @property
+    def paths(self) -> Sequence[str]: ...
+
+
+@runtime_checkable
+class TextSource(Protocol):
+    """All texts in one pass, in chunks. `start` is the cursor of an earlier chunk: reading resumes right after it."""
+
+    def iterate(self, start: Any = None) -> Iterator[Chunk]: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def fingerprint(self) -> str: ...
+
+
+@runtime_checkable
+class TextColumnSource(TextSource, Protocol):
+    """A `TextSource` that says which column `iterate` reads; None when several fields were chosen and it cannot."""
+
+    @property
+    def text_column(self) -> str | None: ...

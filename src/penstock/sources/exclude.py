@@ -117,8 +117,7 @@ class _Numbers:
     def _named(self, name: str) -> int:
         source = self.source
         if not self._by_name:
-            names = source.keys if isinstance(source, TarShards) else source.names
-            self._by_name = {known: number for number, known in enumerate(names)}
+            self._by_name = {known: number for number, known in enumerate(source.record_names())}
         if not isinstance(source, TarShards) and os.path.isabs(name):
             name = os.path.relpath(name, source.root).replace(os.sep, "/")
         if name not in self._by_name:

@@ -71,6 +71,10 @@ class MediaFolder:
     def __len__(self) -> int:
         return len(self.names)
 
+    def record_names(self) -> Names:
+        """The relative path of every file."""
+        return self.names
+
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """The encoded bytes of these files; `BadRecords` names each one that cannot be read."""
         return self.borrow(indices, None)

@@ -86,6 +86,11 @@ class JsonlFiles:
         """The files, in the order of their records."""
         return self._lines.paths
 
+    @property
+    def text_column(self) -> str | None:
+        """The column that `iterate` reads."""
+        return self.field
+
     def __len__(self) -> int:
         return len(self._lines)
 

@@ -17,8 +17,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, UsageError
 from penstock.core.hashing import content_id
 from penstock.sources.arrays import Arrays
-from penstock.sources.base import Source
-from penstock.sources.names import Names
+from penstock.sources.base import NamedSource, Source
 
 Missing = Literal["error", "drop"]
 _CHUNK = 4096
@@ -112,8 +111,7 @@ def _candidates(name: str, key: Callable[[str], str] | None) -> Iterable[str]:
 
 def _names(source: Source, on: str) -> Iterable[str]:
     """The name of every record: of folders and tar shards without reading them."""
-    known = next((n for n in (getattr(source, a, None) for a in ("names", "keys")) if isinstance(n, Names)), None)
-    return known if known is not None else _column(source, on)
+    return source.record_names() if isinstance(source, NamedSource) else _column(source, on)
 
 
 def _column(source: Source, on: str) -> Iterable[str]:

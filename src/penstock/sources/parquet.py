@@ -134,6 +134,11 @@ class ParquetFiles:
         return int(self._firsts[-1])
 
     @property
+    def text_column(self) -> str:
+        """The column that `iterate` reads."""
+        return self.text
+
+    @property
     def columns(self) -> list[str]:
         """Names of the columns that are read."""
         return list(self.kinds)

@@ -90,6 +90,10 @@ class TarShards:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def record_names(self) -> Names:
+        """The key of every record."""
+        return self.keys
+
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """Key and parts of these records; `BadRecords` names each one whose bytes are not those indexed."""
         indices = np.asarray(indices, np.int64)

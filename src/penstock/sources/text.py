@@ -64,6 +64,11 @@ class TextFiles:
         """The files, in the order of their records."""
         return self._source.paths
 
+    @property
+    def text_column(self) -> str:
+        """The column that `iterate` reads."""
+        return "text"
+
     def __len__(self) -> int:
         return len(self._source)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from penstock.store.arrays import Part, Table, everywhere, windows
 _COPY_ABOVE = 24  # mean tokens per document above which one slice copy each beats index arithmetic
 
 
+@runtime_checkable
 class Parts(Protocol):
     """A stream of tokens in one or more arrays. Position p is in part k when bounds[k] <= p < bounds[k + 1]."""
 

@@ -21,9 +21,8 @@ from penstock.facades.capibara.config import DataLoaderConfig, Form
 from penstock.facades.capibara.known import recall
 from penstock.pipeline import Pipeline
 from penstock.preparation.cache import cached_store
-from penstock.preparation.run import TextSource
 from penstock.preparation.tokenize import text_source
-from penstock.sources.base import Source, TokenSource
+from penstock.sources.base import Source, TextSource, TokenSource
 from penstock.sources.hf import HFDataset
 from penstock.sources.lines import Chunk
 
