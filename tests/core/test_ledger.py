@@ -1,4 +1,4 @@
-"""The ledger counts everything, keeps a little, and holds to its budget."""
+"""The ledger counts every skipped record, keeps the first ones, and raises over its budget."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_counts_all_keeps_the_first() -> None:
     assert json.loads(json.dumps(facts)) == facts
 
 
-def test_a_count_budget_breaks_with_examples() -> None:
+def test_exceeding_a_count_budget_raises_with_examples() -> None:
     ledger = Ledger(budget=2)
     ledger.see(50)
     ledger.add("a.jsonl", 1, "valid JSON", "cut off")
@@ -59,23 +59,23 @@ def test_a_share_budget(budget: float | Fraction) -> None:
         ledger.check()
 
 
-def test_zero_budget_breaks_at_once() -> None:
+def test_zero_budget_raises_at_once() -> None:
     with pytest.raises(DataError, match="at most 0 skipped"):
         Ledger(budget=0).add("a", None, "bad")
 
 
 @pytest.mark.parametrize("budget", [-1, 1.0, 1.5, -0.1, True, "1", float("nan")])
-def test_nonsense_budgets(budget: object) -> None:
-    with pytest.raises(UsageError, match=r"a budget: a whole number of records(.|\n)*budget=0.001"):
+def test_invalid_budgets(budget: object) -> None:
+    with pytest.raises(UsageError, match=r"a budget: an integer number of records(.|\n)*budget=0.001"):
         Ledger(budget=budget)  # type: ignore[arg-type]
 
 
-def test_errors_are_noted_with_their_place(tmp_path: Path) -> None:
+def test_errors_are_recorded_with_file_and_line(tmp_path: Path) -> None:
     ledger = Ledger()
     error = RecordError("valid JSON", got="cut off", where="a.jsonl, line 3, byte 9")
     ledger.skip(error)
-    ledger.skip_all([error], [{"file": "a.jsonl", "line": 3, "offset": 9}])
-    ledger.skip_all([error])
+    ledger.skip(error, {"file": "a.jsonl", "line": 3, "offset": 9})
+    ledger.skip(error)
     ledger.write(str(tmp_path / "ledger.jsonl"))
     summary, *entries = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
     assert summary["skipped"] == 3

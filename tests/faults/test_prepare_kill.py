@@ -132,7 +132,7 @@ def test_two_at_once_the_second_is_refused_and_names_the_first(corpus: Path, tmp
         first.send_signal(signal.SIGCONT)
     assert second.returncode == 1
     assert said == ""
-    assert "expected to be alone while preparing a token store" in err
-    assert f"got:   held by process {first.pid} on " in err
+    assert "expected no other process to be preparing a token store here" in err
+    assert f"got:   locked by process {first.pid} on " in err
     _, err = first.communicate(timeout=120)
     assert first.returncode == 0, err

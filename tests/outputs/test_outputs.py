@@ -102,7 +102,7 @@ def test_read_only_columns_become_writable_tensors() -> None:
 def test_the_pool_stays_bounded_when_shapes_vary(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.core import buffers
 
-    monkeypatch.setattr(buffers, "KEPT_BYTES", 4 << 20)
+    monkeypatch.setattr(buffers, "MAX_POOL_BYTES", 4 << 20)
     pool = Buffers()
     held = pool.empty((70_000,), np.dtype(np.uint8))
     held[:] = 3

@@ -198,7 +198,7 @@ def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
     path = str(tmp_path / "store.lock")
     with local_files.lock(path, "preparing corpus"), pytest.raises(UsageError) as caught, local_files.lock(path):
         pytest.fail("two holders")
-    assert f"held by process {os.getpid()} on " in str(caught.value)
+    assert f"locked by process {os.getpid()} on " in str(caught.value)
     assert "preparing corpus" in str(caught.value)
     assert f"where: {path}\n  fix:   wait for it to finish, or stop it" in str(caught.value)
     assert not os.path.exists(path)
@@ -209,7 +209,7 @@ def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.readline() == b"1\n"
-    with pytest.raises(UsageError, match=f"held by process {child.pid}"), local_files.lock(path):
+    with pytest.raises(UsageError, match=f"locked by process {child.pid}"), local_files.lock(path):
         pytest.fail("two holders")
     child.send_signal(signal.SIGKILL)
     child.wait()
@@ -237,7 +237,7 @@ def test_a_lock_on_a_name_that_just_went_away_is_taken_again(tmp_path: Path, mon
         flock(handle, how)
 
     monkeypatch.setattr(local_files.fcntl, "flock", former_holder_leaves_first)
-    with local_files.lock(path), pytest.raises(UsageError, match="held by"), local_files.lock(path):
+    with local_files.lock(path), pytest.raises(UsageError, match="locked by"), local_files.lock(path):
         pytest.fail("two holders")
 
 

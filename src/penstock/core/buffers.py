@@ -1,7 +1,7 @@
-"""Memory for batches, used again once nobody holds it.
+"""Reused batch memory: a pool of arrays, and one whose arrays begin at a multiple of 64 bytes.
 
-Fresh memory costs a page fault for every 4 KiB, several times what copying a batch costs. A buffer is lent again
-only when its reference count says that no array, tensor or view of it is left, so a batch that is kept is never
+Fresh memory costs a page fault for every 4 KiB, several times what copying a batch costs. A buffer is reused only
+when its reference count shows that no array, tensor or view of it is left, so a batch that is kept is never
 overwritten.
 """
 
@@ -17,31 +17,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Empty = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]  # memory for an array, contents unknown
+Empty = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]  # allocates an uninitialised array
 
-SMALLEST = 64 << 10  # below this the allocator is as quick
-KEPT_BYTES = 256 << 20
-_counted = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the GIL reference counts are not exact
+MIN_BYTES = 64 << 10  # below this the allocator is as fast
+MAX_POOL_BYTES = 256 << 20
+MAX_ALIGNED_BYTES = 128 << 20
+ALIGN = 64  # bytes; what XLA requires of host arrays that it uses without a copy
+_exact_refcounts = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the GIL reference counts are not exact
 _FREE = 2  # references to a buffer that only the pool holds: the list's and the argument of getrefcount
 
 
 class Buffers:
-    """A pool of arrays by shape and type. Thread-safe."""
+    """A pool of arrays by shape and dtype. Thread-safe; pickles as an empty pool."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[tuple[tuple[int, ...], np.dtype[Any]], list[NDArray[Any]]] = {}
+        self._pool: dict[tuple[tuple[int, ...], np.dtype[Any]], list[NDArray[Any]]] = {}
         self._bytes = 0
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """An uninitialised contiguous array; its memory may have served before."""
+        """Returns an uninitialised contiguous array, in reused memory where possible."""
         return self.take(shape, dtype).view()
 
     def roomy(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The same, cut out of memory for up to twice as much: for shapes that vary from batch to batch.
+        """Like `empty`, but sizes are rounded up to a power of two: for shapes that vary from batch to batch.
 
         >>> pool = Buffers()
-        >>> first = pool.roomy((300, 200), np.dtype(int)).ctypes.data  # let go at once
+        >>> first = pool.roomy((300, 200), np.dtype(int)).ctypes.data  # freed at once
         >>> pool.roomy((299, 210), np.dtype(int)).ctypes.data == first
         True
         """
@@ -49,36 +51,77 @@ class Buffers:
         return self.take((1 << max(0, size - 1).bit_length(),), dtype)[:size].reshape(shape)
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The same for those who give out only views of it: whoever changes its shape changes it for the next one."""
+        """Returns the pooled array itself, not a view. Hand out only views: a changed shape would stay in the pool."""
         with self._lock:
-            kept = self._kept.get((shape, dtype), ())
-            for i in range(len(kept)):
-                if getrefcount(kept[i]) == _FREE:
-                    return kept[i]
+            pooled = self._pool.get((shape, dtype), ())
+            for i in range(len(pooled)):
+                if getrefcount(pooled[i]) == _FREE:
+                    return pooled[i]
             array = np.empty(shape, dtype)
-            if array.nbytes < SMALLEST or not _counted:
+            if array.nbytes < MIN_BYTES or not _exact_refcounts:
                 return array
-            if array.nbytes > KEPT_BYTES - self._bytes:
-                self._forget()
-            if array.nbytes <= KEPT_BYTES - self._bytes:
-                self._kept.setdefault((shape, dtype), []).append(array)
+            if array.nbytes > MAX_POOL_BYTES - self._bytes:
+                self._evict_free()
+            if array.nbytes <= MAX_POOL_BYTES - self._bytes:
+                self._pool.setdefault((shape, dtype), []).append(array)
                 self._bytes += array.nbytes
             return array
 
-    def _forget(self) -> None:
-        """Drops everything that is not lent: shapes that vary from batch to batch would fill the pool."""
-        for key, kept in list(self._kept.items()):
-            lent = [kept[i] for i in range(len(kept)) if getrefcount(kept[i]) != _FREE]
-            self._kept[key] = lent
-            if not lent:
-                del self._kept[key]
-        self._bytes = sum(array.nbytes for kept in self._kept.values() for array in kept)
+    def _evict_free(self) -> None:
+        """Drops every array that is not in use; shapes that vary from batch to batch would fill the pool."""
+        for key, pooled in list(self._pool.items()):
+            in_use = [pooled[i] for i in range(len(pooled)) if getrefcount(pooled[i]) != _FREE]
+            self._pool[key] = in_use
+            if not in_use:
+                del self._pool[key]
+        self._bytes = sum(array.nbytes for pooled in self._pool.values() for array in pooled)
 
     def cast(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A contiguous copy of `array` as `dtype`."""
+        """Returns a contiguous copy of `array` as `dtype`."""
         out = self.empty(array.shape, dtype)
         np.copyto(out, array, casting="unsafe")
         return out
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Buffers, ()
+
+
+class Aligned(Buffers):
+    """A pool by size whose arrays begin at a multiple of 64 bytes. Thread-safe.
+
+    JAX on a CPU takes over or reads such an array without a copy.
+
+    >>> Aligned().empty((3, 5), np.dtype(np.int32)).ctypes.data % 64
+    0
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocks: dict[int, list[NDArray[np.uint8]]] = {}
+        self._block_bytes = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Returns an uninitialised contiguous array, in reused memory where possible."""
+        if dtype.hasobject:
+            return np.empty(shape, dtype)
+        size = math.prod(shape) * dtype.itemsize
+        with self._lock:
+            blocks = self._blocks.setdefault(size, [])
+            for i in range(len(blocks)):
+                if getrefcount(blocks[i]) == _FREE:
+                    return _aligned_view(blocks[i], size, shape, dtype)
+            block = np.empty(size + ALIGN, np.uint8)
+            if self._block_bytes + size > MAX_ALIGNED_BYTES:  # sizes that vary from batch to batch would fill the pool
+                self._blocks, self._block_bytes = {size: []}, 0
+            if _exact_refcounts and size <= MAX_ALIGNED_BYTES:
+                self._blocks[size].append(block)
+                self._block_bytes += size
+        return _aligned_view(block, size, shape, dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Aligned, ()
+
+
+def _aligned_view(block: NDArray[np.uint8], size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    skip = -block.ctypes.data % ALIGN
+    return block[skip : skip + size].view(dtype).reshape(shape)

@@ -1,8 +1,8 @@
-"""The batch: a dict of columns, each one value per row.
+"""A batch is a dict of columns with one value per row.
 
-A column is a NumPy array whose first axis is rows (object dtype for str, bytes and anything else without a
-fixed size), or a `Ragged` for numeric rows of different lengths: one `values` array and `offsets`.
-Selecting and concatenating are one NumPy call per column, never one per row.
+A column is a NumPy array whose first axis is rows (object dtype for str, bytes and other values without a fixed
+size), or a `Ragged` for numeric rows of different lengths: one `values` array and `offsets`.
+Selecting and concatenating cost one NumPy call per column, never one per row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Ragged:
 
     @classmethod
     def of(cls, rows: Sequence[Any], dtype: Any = None) -> Ragged:
-        """Builds from a sequence of array-likes."""
+        """Builds a Ragged from a sequence of array-likes, one per row."""
         arrays = [np.asarray(row, dtype=dtype) for row in rows]
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(a) for a in arrays], out=offsets[1:])
@@ -67,12 +67,12 @@ class Ragged:
         return (self[i] for i in range(len(self)))
 
     def slice(self, start: int, stop: int) -> Ragged:
-        """Rows [start, stop), values shared."""
+        """Rows [start, stop), as views of the same values."""
         cut = self.offsets[start : stop + 1]
         return Ragged(self.values[cut[0] : cut[-1]], cut - cut[0])
 
     def take(self, rows: Any) -> Ragged:
-        """The given rows, in that order, values copied."""
+        """Copies the rows with these numbers, in that order."""
         rows = np.asarray(rows, np.int64)
         lengths = self.lengths[rows]
         offsets = np.zeros(len(rows) + 1, np.int64)
@@ -104,17 +104,17 @@ def strings(values: Sequence[Any]) -> NDArray[Any]:
 
 
 class Recipe(Protocol):
-    """How columns follow from smaller ones. Hashable; equal recipes do the same."""
+    """Expands compact columns into the final ones. Hashable; equal recipes compute the same."""
 
     def expand(self, xp: Any, columns: Any) -> dict[str, Any]:
-        """The columns, of the arrays of `xp`: `numpy`, or `jax.numpy` inside a program that is compiled."""
+        """Returns the final columns as arrays of `xp`: `numpy`, or `jax.numpy` inside a jitted function."""
         ...
 
 
 class Compact(dict[str, "Column"]):
-    """Columns as little as they can be, from which a recipe makes those that were asked for.
+    """Compact columns with the recipe that expands them into the final ones.
 
-    An output that can run the recipe where the batch is wanted ships a sixth of the bytes.
+    An output that runs the recipe on the device transfers about a sixth of the bytes.
     """
 
     def __init__(self, columns: Columns, recipe: Recipe) -> None:
@@ -128,7 +128,7 @@ def rows_of(columns: Columns) -> int:
 
 
 def nbytes(columns: Columns) -> int:
-    """Bytes held by the batch; Python objects count their payload where it is known."""
+    """Bytes held by the batch, including the contents of str and bytes values."""
     total = 0
     for column in columns.values():
         total += column.nbytes
@@ -138,7 +138,7 @@ def nbytes(columns: Columns) -> int:
 
 
 def cut(columns: Columns, start: int, stop: int) -> Columns:
-    """Rows [start, stop) of every column, values shared with the whole.
+    """Rows [start, stop) of every column, as views.
 
     >>> cut({"x": np.arange(5)}, 1, 3)["x"].tolist()
     [1, 2]
@@ -147,12 +147,12 @@ def cut(columns: Columns, start: int, stop: int) -> Columns:
 
 
 def take(columns: Columns, rows: Any) -> Columns:
-    """The given rows of every column, in that order, copied."""
+    """Copies the rows with these numbers from every column, in that order."""
     return {k: c.take(rows) if isinstance(c, Ragged) else c[rows] for k, c in columns.items()}
 
 
 def concat(parts: Sequence[Columns]) -> Columns:
-    """The parts one after another. All must have the same columns; a ragged and a plain numeric one become ragged.
+    """Concatenates batches. All must have the same columns; ragged with plain numeric becomes ragged.
 
     >>> concat([{"x": np.array([1])}, {"x": np.array([2, 3])}])["x"].tolist()
     [1, 2, 3]
@@ -190,15 +190,15 @@ def _concat_ragged(parts: Sequence[Ragged]) -> Ragged:
 
 
 def scatter(parts: Sequence[tuple[NDArray[np.int64], Columns]], rows: int) -> Columns:
-    """Puts parts back at their places: row `where[j]` of the result is row j of its part. Places cover 0..rows-1 once.
+    """Merges parts by row number: row `where[j]` of the result is row j of its part. Each of 0..rows-1 occurs once.
 
     >>> scatter([(np.array([1]), {"x": np.array([7])}), (np.array([0]), {"x": np.array([5])})], 2)["x"].tolist()
     [5, 7]
     """
-    places = np.concatenate([where for where, _ in parts])
-    back = np.empty(rows, np.int64)
-    back[places] = np.arange(rows)
-    return take(concat([columns for _, columns in parts]), back)
+    targets = np.concatenate([where for where, _ in parts])
+    order = np.empty(rows, np.int64)
+    order[targets] = np.arange(rows)
+    return take(concat([columns for _, columns in parts]), order)
 
 
 def row(columns: Columns, index: int) -> dict[str, Any]:
@@ -211,8 +211,10 @@ def row(columns: Columns, index: int) -> dict[str, Any]:
 
 
 def from_rows(rows: Sequence[dict[str, Any]]) -> Columns:
-    """Columns from rows: equal shapes are stacked, one-dimensional arrays of unequal length become ragged,
-    everything else becomes an object column. All rows must have the same keys.
+    """Builds columns from rows with the same keys.
+
+    Equal shapes are stacked, one-dimensional arrays of unequal length become ragged, everything else becomes an
+    object column.
 
     >>> from_rows([{"a": 1, "b": [1, 2]}, {"a": 2, "b": [3]}])["b"].tolist()
     [[1, 2], [3]]
@@ -229,7 +231,7 @@ def from_rows(rows: Sequence[dict[str, Any]]) -> Columns:
 
 
 def stack(values: Sequence[Any]) -> Column:
-    """One column from one value per row."""
+    """Builds one column from one value per row; see `from_rows`."""
     if isinstance(values[0], str | bytes | dict) or values[0] is None:
         return strings(values)
     arrays = [np.asarray(value) for value in values]

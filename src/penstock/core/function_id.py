@@ -1,7 +1,7 @@
-"""Identity of a user's function, so that a changed function is noticed at restore.
+"""A short id of a user's function, so that resuming with a changed function is noticed.
 
-The source text decides where Python can show it (layout and comments do not count), the byte code elsewhere. Values
-a function closes over count when they are plain data.
+It hashes the source where Python can find it (formatting and comments do not matter) and the byte code otherwise,
+plus default arguments and captured values that are plain data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def code_id(value: Any) -> str:
-    """A short stable name for a callable or object.
+    """Returns a short id of a callable or object, the same in every process.
 
     >>> code_id(len)
     'builtins.len'
@@ -48,7 +48,7 @@ def _function(function: Any) -> str:
 
 def _filled(cell: Any) -> bool:
     try:
-        cell.cell_contents  # noqa: B018  an empty cell raises; there is no other way to ask
+        cell.cell_contents  # noqa: B018  reading an empty cell raises; there is no other test
     except ValueError:
         return False
     return True
@@ -56,7 +56,7 @@ def _filled(cell: Any) -> bool:
 
 def _source(function: Any) -> str:
     if function.__name__ == "<lambda>":
-        return _code(function.__code__)  # a lambda's source is the whole statement around it
+        return _code(function.__code__)  # getsource returns the full statement around a lambda
     try:
         return ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(function))))
     except (OSError, SyntaxError, TypeError):
@@ -69,7 +69,7 @@ def _code(code: CodeType) -> str:
 
 
 def _data(value: Any) -> str:
-    """Plain data by value, arrays by content, anything else by its kind alone."""
+    """Plain data by value, arrays by content, anything else by its type only."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
     if isinstance(value, list | tuple):

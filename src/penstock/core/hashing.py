@@ -1,7 +1,7 @@
-"""Identity of content: xxh3-128, as 32 hex digits.
+"""Content ids: xxh3-128 as 32 hex digits.
 
-Equal content has an equal id on every machine and under every path. It is a checksum against accidents, not against
-someone who forges collisions. `storage.filesystem.file_id` is the same for the bytes of a file.
+Equal content has the same id on every machine and under every path. The hash protects against accidents, not against
+forged collisions. `storage.filesystem.file_id` does the same for the bytes of a file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import xxhash
 
 
 def content_id(parts: Iterable[Any]) -> str:
-    """Id of a sequence of str, bytes, int, None and arrays; each is hashed with its kind and length.
+    """Returns the id of a sequence of str, bytes, numbers, None and arrays, each hashed with its type and length.
 
     >>> content_id(["ab", "c"]) == content_id(["a", "bc"])
     False
@@ -31,7 +31,7 @@ def content_id(parts: Iterable[Any]) -> str:
 
 def _payload(part: Any) -> tuple[str, Any]:
     if isinstance(part, str):
-        # A lone surrogate can sit in a str of the user's own; it must not make hashing fail.
+        # A user's str may hold a lone surrogate, which plain UTF-8 refuses to encode.
         return "s", part.encode("utf-8", "surrogatepass")
     if isinstance(part, bytes | bytearray):
         return "b", part

@@ -1,14 +1,14 @@
-"""The ledger: what was skipped, where and why, so that nothing is lost in silence.
+"""The ledger lists skipped records: which, where and why.
 
-Thread-safe. Memory is bounded: the first `keep` entries are held, all are counted, in total and per reason. With a
-budget, the entry that breaks it raises, with examples; without one the ledger only records.
+Thread-safe. Memory is bounded: it keeps the first `keep` entries and counts all, in total and per reason. With a
+budget, the entry that exceeds it raises an error with examples; without one the ledger only records.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
@@ -23,7 +23,7 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One skipped record: its file, its place there (line or record number, if known), and the reason."""
+    """One skipped record: its file, its line or record number if known, and the reason."""
 
     file: str
     record: int | None
@@ -36,7 +36,7 @@ class Entry:
 
 
 class Ledger:
-    """Records skips and holds them to a budget: an int is a count, a Fraction or float below 1 a share of `seen`.
+    """Records skipped records up to a budget: an int is a count, a Fraction or float below 1 a share of `seen`.
 
     >>> ledger = Ledger(budget=1)
     >>> ledger.see(10)
@@ -55,12 +55,12 @@ class Ledger:
         self.by_reason: Counter[str] = Counter()
 
     def see(self, records: int) -> None:
-        """Counts records met, good ones and bad ones, for a budget that is a share."""
+        """Adds to the number of records read, good and bad: the base of a budget that is a share."""
         with self._lock:
             self.seen += records
 
     def add(self, file: str, record: int | None, reason: str, detail: str = "") -> None:
-        """Notes one skipped record. Raises `DataError` when that is more than the budget allows."""
+        """Adds one skipped record. Raises `DataError` when that exceeds the budget."""
         with self._lock:
             self.total += 1
             self.by_reason[reason] += 1
@@ -68,10 +68,10 @@ class Ledger:
                 self.entries.append(Entry(file, record, reason, detail))
             over = self.over_budget()
         if over:
-            raise self._broken()
+            raise self._budget_error()
 
     def skip(self, error: RecordError, place: Mapping[str, Any] | None = None) -> None:
-        """Notes a record by the error that it raised. `place` is what the source's `locate` says of it."""
+        """Adds the record that raised `error`. `place` is the result of the source's `locate`."""
         file, record = error.where, None
         if place is not None:
             file = str(place.get("file", error.where))
@@ -79,17 +79,8 @@ class Ledger:
             record = int(number) if number is not None else None
         self.add(file, record, error.expected, error.got)
 
-    def skip_all(self, errors: Iterable[RecordError], places: Iterable[Mapping[str, Any]] | None = None) -> None:
-        """Notes each of several errors."""
-        if places is None:
-            for error in errors:
-                self.skip(error)
-        else:
-            for error, place in zip(errors, places, strict=True):
-                self.skip(error, place)
-
     def over_budget(self) -> bool:
-        """Whether more was skipped than allowed. A share is judged by exact arithmetic, once 100 records were seen."""
+        """Whether more was skipped than allowed. A share is compared exactly, and of at least 100 records."""
         if self.budget is None:
             return False
         if isinstance(self.budget, int):
@@ -97,11 +88,11 @@ class Ledger:
         return self.total > self.budget * max(self.seen, self.total, 100)
 
     def check(self) -> None:
-        """Raises `DataError` when over budget; call it at the end, when a share is of all records."""
+        """Raises `DataError` when over budget. Call it at the end, when `seen` counts all records."""
         if self.over_budget():
-            raise self._broken()
+            raise self._budget_error()
 
-    def _broken(self) -> DataError:
+    def _budget_error(self) -> DataError:
         allowed = self.budget if isinstance(self.budget, int) else f"{float(self.budget or 0):.4g} of records"
         examples = "; ".join(str(entry) for entry in self.entries[:_EXAMPLES])
         return DataError(
@@ -115,7 +106,7 @@ class Ledger:
         return ", ".join(f"{reason}: {count}" for reason, count in self.by_reason.most_common())
 
     def to_json(self) -> dict[str, Any]:
-        """Counts and the entries held, as plain JSON values."""
+        """Counts and kept entries, as plain JSON values."""
         with self._lock:
             return {
                 "skipped": self.total,
@@ -126,7 +117,7 @@ class Ledger:
             }
 
     def write(self, path: str) -> None:
-        """Writes JSON lines: one summary, then one line per entry held. The file appears at once or not at all."""
+        """Writes JSON lines atomically: one summary, then one line per kept entry."""
         facts = self.to_json()
         entries = facts.pop("entries")
         local_files.atomic_write(path, b"".join(orjson.dumps(line) + b"\n" for line in [facts, *entries]))
@@ -158,7 +149,7 @@ def _checked(budget: float | Fraction | None) -> int | Fraction | None:
     if isinstance(budget, float | Fraction) and 0 <= budget < 1:
         return Fraction(budget).limit_denominator(10**9)
     raise UsageError(
-        "a budget: a whole number of records, or a share of them in [0, 1)",
+        "a budget: an integer number of records, or a share of them in [0, 1)",
         got=repr(budget),
         fix="for example budget=100 or budget=0.001",
     )

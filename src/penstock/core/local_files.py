@@ -1,4 +1,4 @@
-"""Local files that appear complete or not at all, and a lock file that names its holder."""
+"""Atomic writes of local files, and a lock file that names the process holding it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ except ImportError:  # not a POSIX system
 
 @contextmanager
 def atomic_file(path: str) -> Iterator[BinaryIO]:
-    """A local file that appears under its name complete and on disk, or not at all.
+    """Opens a local file for writing that appears under its name complete and synced, or not at all.
 
-    Written under a temporary name in the same folder, synced, renamed, folder synced. An error inside leaves the old
-    file as it was and no rest behind.
+    Writes to a temporary name in the same folder, syncs, renames, and syncs the folder. An error inside the block
+    keeps the old file and removes the temporary one.
     """
     folder = os.path.dirname(path) or "."
     handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)[:64]}.", suffix=".tmp", dir=folder)
@@ -34,7 +34,7 @@ def atomic_file(path: str) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes private files; data is shared like any other file
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates private files; use the usual permissions
         os.replace(temporary, path)
     except BaseException:
         with suppress(FileNotFoundError):
@@ -44,7 +44,7 @@ def atomic_file(path: str) -> Iterator[BinaryIO]:
 
 
 def atomic_write(path: str, data: bytes) -> None:
-    """Replaces a local file by `data` at one moment; see `atomic_file`.
+    """Replaces the content of a local file with `data` atomically; see `atomic_file`.
 
     >>> path = os.path.join(tempfile.mkdtemp(), "state.json")
     >>> atomic_write(path, b"{}"); os.path.getsize(path)
@@ -55,7 +55,7 @@ def atomic_write(path: str, data: bytes) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Makes renames in a folder survive a power cut, where the system allows to sync a folder."""
+    """Makes renames in a folder survive a power cut, where the system can sync a folder."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -74,10 +74,10 @@ def _umask() -> int:
 
 @contextmanager
 def lock(path: str, purpose: str = "writing") -> Iterator[None]:
-    """Holds the lock file `path`; refused at once, naming the holder, when someone else has it.
+    """Holds the lock file `path`. If another process holds it, raises at once and names that process.
 
-    On POSIX the system drops the lock when its process dies, however it dies. Elsewhere the file's existence is the
-    lock, and the message says how to clear one that was left behind.
+    On POSIX the system releases the lock when its process ends, also by a crash. Elsewhere the file's existence is
+    the lock, and the error says how to remove a stale one.
     """
     handle = _lock_flock(path, purpose) if fcntl is not None else _lock_create(path, purpose)
     try:
@@ -99,8 +99,8 @@ def _lock_flock(path: str, purpose: str) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The former holder may have removed the name between our open and our lock: then we hold nothing.
-            if _same(handle, path):
+            # The former holder may have deleted the file between our open and our lock: then our lock is void.
+            if _is_open_file(handle, path):
                 return handle
             os.close(handle)
         except OSError as error:
@@ -112,10 +112,10 @@ def _lock_flock(path: str, purpose: str) -> int:
                     where=path,
                     fix="check its permissions, and that its filesystem supports locks",
                 ) from error
-            raise _held(path, purpose, "wait for it to finish, or stop it") from error
+            raise _locked(path, purpose, "wait for it to finish, or stop it") from error
 
 
-def _same(handle: int, path: str) -> bool:
+def _is_open_file(handle: int, path: str) -> bool:
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:
@@ -126,13 +126,15 @@ def _lock_create(path: str, purpose: str) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError as error:
-        raise _held(path, purpose, f"wait for it to finish; if that process is gone, delete {path}") from error
+        raise _locked(path, purpose, f"wait for it to finish; if that process is gone, delete {path}") from error
 
 
-def _held(path: str, purpose: str, fix: str) -> UsageError:
+def _locked(path: str, purpose: str, fix: str) -> UsageError:
     try:
         with open(path, "rb") as file:
             holder = file.read(300).decode("utf-8", "replace").strip().replace("\n", " ")
     except OSError:
         holder = ""
-    return UsageError(f"to be alone while {purpose}", got=f"held by {holder or 'another process'}", where=path, fix=fix)
+    return UsageError(
+        f"no other process to be {purpose} here", got=f"locked by {holder or 'another process'}", where=path, fix=fix
+    )

@@ -1,7 +1,7 @@
-"""A progress bar on stderr with rate and time left, or nothing at all.
+"""A progress bar on stderr with rate and remaining time.
 
-The bar shows only on a terminal, unless forced, and never when `PENSTOCK_QUIET` is set. The bar's package is imported
-only when a bar is shown; an update of a bar that is off costs one addition.
+It shows only on a terminal, unless forced, and not when `PENSTOCK_QUIET` is set. tqdm is imported only when a bar is
+shown; updating a hidden bar costs one addition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.core.optional import need
 
 
 class Progress:
-    """Counts what is done, and shows it when there is a bar. Use it as a context manager.
+    """Counts finished units and updates the bar if there is one. Use it as a context manager.
 
     >>> with progress(10, "B", "reading", enabled=False) as bar:
     ...     bar.update(4)
@@ -33,18 +33,18 @@ class Progress:
         return self._bar is not None
 
     def update(self, n: int = 1) -> None:
-        """Says that `n` more units are done."""
+        """Adds `n` finished units."""
         self.done += n
         if self._bar is not None:
             self._bar.update(n)
 
     def note(self, text: str) -> None:
-        """Puts a few words after the bar."""
+        """Shows a short text after the bar."""
         if self._bar is not None:
             self._bar.set_postfix_str(text)
 
     def close(self) -> None:
-        """Leaves the bar as it stands and ends its line."""
+        """Ends the bar's line, leaving the bar visible."""
         if self._bar is not None:
             self._bar.close()
 
@@ -58,7 +58,7 @@ class Progress:
 
 
 def wanted(enabled: bool | None = None) -> bool:
-    """Whether a bar should show: `enabled` if given, else a terminal that was not told to be quiet."""
+    """Whether to show a bar: `enabled` if set, else only on a terminal and without `PENSTOCK_QUIET`."""
     if enabled is not None:
         return enabled
     return not os.environ.get("PENSTOCK_QUIET") and sys.stderr is not None and sys.stderr.isatty()
@@ -67,7 +67,7 @@ def wanted(enabled: bool | None = None) -> bool:
 def progress(
     total: int | None, unit: str = "it", description: str = "", enabled: bool | None = None, done: int = 0
 ) -> Progress:
-    """A progress bar over `total` units ("B" for bytes), `done` of which an earlier run has already finished.
+    """Creates a progress bar over `total` units ("B" for bytes); an earlier run has finished `done` of them.
 
     `enabled=None` shows it on a terminal only; `True` forces it (a log file gets it too); `False` hides it.
     """

@@ -1,8 +1,8 @@
-"""Randomness without state: every draw is a function of (seed, epoch, record, operation).
+"""Counter-based randomness: every draw is a function of (seed, epoch, record, operation).
 
-Keys are 64-bit. Whole arrays of keys are made and drawn from in a few NumPy calls; a NumPy `Generator` (Philox,
-counter-based) is made only where a user's own function asks for one. Strings are hashed with blake2b, never with
-Python's salted `hash()`. All arithmetic is exact, modulo 2**64, so every machine draws the same.
+Keys are 64-bit. Arrays of keys are made and drawn from in a few NumPy calls; a NumPy `Generator` (Philox,
+counter-based) is created only where a user's function asks for one. Strings are hashed with blake2b, never with
+Python's salted `hash()`. All arithmetic is exact, modulo 2**64, so every machine draws the same numbers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
-# NumPy takes a 0-d array a third faster than a scalar, which is what small calls are made of.
+# NumPy handles a 0-d array a third faster than a scalar, which matters in calls of few elements.
 _W1, _W2, _S30, _S27, _S31 = (np.array(word, np.uint64) for word in (_M1, _M2, 30, 27, 31))
 
 
 def mix64(x: U64) -> U64:
-    """The splitmix64 finaliser: a non-linear bijection of 64-bit integers, element by element (a new array)."""
+    """The splitmix64 finaliser: a non-linear bijection of 64-bit integers, elementwise. Returns a new array."""
     x = x ^ (x >> _S30)
     x *= _W1
     x ^= x >> _S27
@@ -41,7 +41,7 @@ def _mix_int(x: int) -> int:
 
 
 def key(*parts: int | str) -> int:
-    """One 64-bit key from integers and strings, order mattering.
+    """Hashes integers and strings into one 64-bit key; their order matters.
 
     >>> key(7, "shuffle") == key(7, "shuffle"), key(7, "shuffle") == key("shuffle", 7)
     (True, False)
@@ -61,7 +61,7 @@ def key(*parts: int | str) -> int:
 
 
 def keys(base: int, *columns: Any) -> U64:
-    """A key per row: `base` (from `key`) folded with integer columns that broadcast against each other.
+    """Returns one key per row: `base` (from `key`) hashed with integer columns that broadcast against each other.
 
     >>> keys(key(7, "crop"), 0, np.arange(3)).dtype
     dtype('uint64')
@@ -73,11 +73,11 @@ def keys(base: int, *columns: Any) -> U64:
     return state
 
 
-Draw = int | NDArray[np.int64]  # an array of them broadcasts against the keys
+Draw = int | NDArray[np.int64]  # the number of a draw; an array broadcasts against the keys
 
 
 def bits(row_keys: U64, draw: Draw) -> U64:
-    """The `draw`-th 64 random bits of each key."""
+    """Returns 64 random bits per key: its draw number `draw`."""
     if isinstance(draw, int):
         step = np.array(((draw + 1) * _GOLDEN) & _MASK, np.uint64)
     else:
@@ -86,7 +86,7 @@ def bits(row_keys: U64, draw: Draw) -> U64:
 
 
 def uniform(row_keys: U64, draw: Draw, low: float = 0.0, high: float = 1.0) -> NDArray[np.float64]:
-    """The `draw`-th uniform number in [low, high) of each key.
+    """Returns a uniform number in [low, high) per key: its draw number `draw`.
 
     >>> bool((uniform(keys(1, np.arange(1000)), 0) < 1).all())
     True
@@ -96,13 +96,13 @@ def uniform(row_keys: U64, draw: Draw, low: float = 0.0, high: float = 1.0) -> N
 
 
 def integers(row_keys: U64, draw: Draw, bound: Any) -> NDArray[np.int64]:
-    """The `draw`-th integer in [0, bound) of each key; `bound` may be an array."""
+    """Returns an integer in [0, bound) per key: its draw number `draw`. `bound` may be an array."""
     scaled = np.floor(uniform(row_keys, draw) * np.asarray(bound, np.float64)).astype(np.int64)
     return np.minimum(scaled, np.asarray(bound, np.int64) - 1)
 
 
 def generator(row_key: int) -> np.random.Generator:
-    """A NumPy generator (Philox) for one key, for code that wants the full set of distributions.
+    """Returns a NumPy generator (Philox) for one key, for code that needs other distributions.
 
     >>> generator(5).integers(10) == generator(5).integers(10)
     np.True_

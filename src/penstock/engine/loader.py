@@ -7,7 +7,6 @@ prepared.
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import nbytes
+from penstock.core.cpus import usable_cores
 from penstock.core.errors import UsageError
 from penstock.engine.auto_threads import GLANCE, Pace, Trial
 from penstock.engine.batches import Output, Work
@@ -82,7 +82,7 @@ class Loader:
         self._cuts = Cuts.start(self._plan.root.size, self._rows, keep)
         self._pad = batch.remainder == "pad"
         self._workers, self._on_worker_death = workers or int(isolate), on_worker_death
-        self._threads = max(1, _cores() // self._workers) if threads is None and self._workers else threads
+        self._threads = max(1, usable_cores() // self._workers) if threads is None and self._workers else threads
         self._prefetch, self._max_bytes, self._timeout = prefetch, max_bytes, timeout
         self._stats = Stats()
         self._settled: int | None = None  # with threads=None: how many were found to be best
@@ -274,12 +274,12 @@ def _run(loader: Loader, stop: int | None, items: Items, deliver: Callable[[Any]
                 stats.began = began
             if pace is not None and (watching or not at & GLANCE):
                 if watching and pace.end(now - began, cpu):
-                    move = _cores()
+                    move = usable_cores()
                     trial, pace, watching = Trial(pace.cost, move), None, False
                 else:
                     watching = pace.watching if watching else pace.glance(stats.waited)
             elif trial is not None and (worth := trial.end(now - began)) is not None:
-                trial, loader._settled = None, _cores() if worth else 0
+                trial, loader._settled = None, usable_cores() if worth else 0
                 move = -1 if worth else 0
             if move >= 0:
                 items.close()
@@ -288,10 +288,6 @@ def _run(loader: Loader, stop: int | None, items: Items, deliver: Callable[[Any]
             yield batch
     finally:
         items.close()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _bytes_of(output: Output) -> Callable[[Any], int]:

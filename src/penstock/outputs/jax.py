@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.aligned import Aligned
+from penstock.core.buffers import Aligned
 from penstock.core.columns import Columns, Compact, Ragged
 from penstock.core.errors import UsageError
 from penstock.core.optional import need

@@ -7,7 +7,6 @@ over `threads` threads in order; memory is the answer plus a few slices. Both en
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import Ragged
+from penstock.core.cpus import usable_cores
 from penstock.core.errors import DataError, UsageError
 from penstock.tokenizers.base import PROBES, Tokenizer, check_texts, is_text
 from penstock.tokenizers.giga import GigaPool
@@ -172,13 +172,6 @@ class BulkEncoder:
 
 def _rebuild(tokenizer: Tokenizer, threads: int, slice_bytes: int) -> BulkEncoder:
     return BulkEncoder(tokenizer, threads=threads, slice_bytes=slice_bytes)
-
-
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def cut_slices(texts: Sequence[str], size: int) -> Iterator[tuple[int, int]]:

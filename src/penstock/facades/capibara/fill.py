@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.aligned import Aligned
+from penstock.core.buffers import Aligned
 from penstock.core.columns import Columns, Compact, Ragged
 from penstock.steps.base import Context, Step
 from penstock.steps.node import Node, Picks

@@ -6,10 +6,10 @@ So everything the core promises holds: the batch of step n does not depend on th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock.core.cpus import usable_cores
 from penstock.core.errors import UsageError
 from penstock.engine.loader import Loader
 from penstock.facades.capibara import collate as collating
@@ -195,17 +195,13 @@ class CapibaraDataLoader:
             pipeline = pipeline.batch(s.batch_size, remainder=s.remainder)
             if s.layout == "documents" and _is_own(self, "_collate_fn"):
                 pipeline = pipeline._then(Fill(s.max_length, self.pad_id))
-        threads = min(s.num_workers, max(1, _cores() - 1))  # more would take time from the training step
+        threads = min(s.num_workers, max(1, usable_cores() - 1))  # more would take time from the training step
         return Loader(pipeline.definition, self._placed(), threads=threads, prefetch=s.prefetch)
 
     def _budget(self, tokens: int) -> BatchTokens:
         s = self.settings
         shapes = s.shapes or [n for i in reversed(range(SHAPES)) if (n := s.max_length >> i)]
         return BatchTokens.of(tokens, sorted(set(shapes)), static=True, overlong="truncate", pad_id=self.pad_id)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _is_own(loader: CapibaraDataLoader, name: str) -> bool:
