@@ -1,7 +1,20 @@
 """Penstock feeds training: text, images and audio into NumPy, PyTorch and JAX.
 
-The batch of step n is a pure function of (data, plan, seed, n). Names are resolved when first used: importing penstock
-imports no framework and nothing but NumPy at most.
+The batch of step n is a pure function of (data, plan, seed, n). Start here:
+
+    open_store                                  a token store that `prepare` wrote
+    read_text  read_jsonl  read_parquet         text files, JSON lines, Parquet
+    read_tar  read_images  read_audio           tar shards, folders of images, folders of audio
+    from_texts  from_arrays                     strings and columns in memory
+    from_hf  from_tfds                          datasets of Hugging Face and TensorFlow
+    open_tokens  open_megatron                  tokens in memory; token files of other tools
+    open_nanogpt  open_dolma
+    pair  mix                                   media with captions; several pipelines in proportion
+    prepare  prepare_prompts                    raw text or prompts to a token store
+    Pipeline  Loader                            the verbs; what yields batches
+
+The other names are grouped by document in docs/reference/names.md. A name is imported when it is first used:
+`import penstock` imports no framework, and not even NumPy.
 
 >>> import penstock as ps
 >>> loader = ps.from_arrays({"x": range(6)}).batch(3).to_numpy()
@@ -11,85 +24,216 @@ imports no framework and nothing but NumPy at most.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from penstock._version import __version__ as __version__
 
-_HOMES = {
-    "core.errors": (
-        "BadRecords DataError LimitError MissingExtra PenstockError RecordError StageError StateError StoreError "
-        "UsageError UserCodeError WorkerDied"
-    ),
-    "facades.artifex.audio.config": "AudioModalityConfig",
-    "facades.artifex.audio.synthetic": "SyntheticAudioDataset create_audio_dataset",
-    "augment": "Augment carry_keys",
-    "facades.artifex.augment": (
-        "augment_audio augment_audio_batch augment_audio_batch_jit augment_batch augment_batch_jit augment_image "
-        "augment_image_batch augment_text_batch augment_text_batch_jit augment_text_tokens"
-    ),
-    "collate.causal_lm": "create_causal_lm_collate create_collate_fn",
-    "collate.fim": "create_fim_collate",
-    "collate.mlm": "create_mlm_collate",
-    "collate.preference": "create_preference_collate",
-    "collate.schema": "OutputSchema",
-    "collate.seq2seq": "create_seq2seq_collate",
-    "facades.capibara.config": "CapibaraConfig DataLoaderConfig",
-    "facades.capibara.loader": "CapibaraDataLoader",
-    "facades.capibara.resolve": "register_dataset resolve_dataset",
-    "core.columns": "Ragged",
-    "facades.artifex.datasets.base": "BaseDataset",
-    "facades.artifex.datasets.cached": "CachedDataset",
-    "facades.artifex.datasets.config": "BaseModalityConfig ModalityConfiguration",
-    "facades.artifex.datasets.memory": "MemoryEfficientDataset",
-    "facades.artifex.datasets.split": "SubsetDataset split_dataset",
-    "facades.artifex.datasets.transformed": "TransformDataset",
-    "facades.artifex.datasets.validated": "ValidatedDataset validate_sample",
-    "engine.loader": "Loader",
-    "facades.artifex.image.mnist_like": "MNISTLikeDataset create_image_dataset",
-    "facades.artifex.image.modality": "ImageModality ImageModalityConfig ImageRepresentation",
-    "facades.artifex.image.synthetic": "SyntheticImageDataset",
-    "facades.artifex.loaders.cached": "CachedLoader",
-    "facades.artifex.loaders.multi_epoch": "create_multi_epoch_data_loader",
-    "facades.artifex.loaders.multimodal": "create_multi_modal_loader",
-    "facades.artifex.loaders.pad": "pad_batch",
-    "facades.artifex.loaders.pipeline": "create_training_pipeline",
-    "facades.artifex.loaders.prefetch": "PrefetchDataLoader",
-    "facades.artifex.loaders.preprocess": "convert_to_float16 preprocess_batch vectorized_preprocessing",
-    "facades.artifex.loaders.simple": "create_simple_data_loader",
-    "chat.interleave": "AudioTokens ImageTokens Interleave",
-    "facades.artifex.multimodal.paired": "MultiModalPairedDataset",
-    "facades.artifex.multimodal.synthetic": "MultiModalDataset create_synthetic_multi_modal_dataset",
-    "facades.preprocessed.builder": "DataLoaderBuilder",
-    "pipeline": "Pipeline mix",
-    "preparation.prompts": "prepare_prompts",
-    "read": (
-        "from_arrays from_hf from_texts from_tfds open_dolma open_megatron open_nanogpt open_store open_tokens pair "
-        "prepare read_audio read_images read_jsonl read_parquet read_tar read_text"
-    ),
-    "facades.preprocessed.create": "create_preprocessed_dataset",
-    "facades.gpt_windows.dataset": "GPTDatasetV1 create_dataloader create_dataset",
-    "facades.micro_transformer.dataset": "TransformerDataset create_dataloaders",
-    "facades.micro_transformer.tokenizer": "MicroTransformerTokenizer",
-    "facades.preprocessed.dataset": "PreprocessedDataset",
-    "chat.engine": "PromptEngine",
-    "facades.artifex.text.dataset": "SimpleTextDataset",
-    "facades.preprocessed.streaming": "StreamingPreprocessedDataset",
-    "facades.artifex.text.synthetic": "SyntheticTextDataset create_text_dataset",
-    "tokenizers": "BulkEncoder as_tokenizer",
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public.py compares it with the table below
+    from penstock.augment import Augment as Augment
+    from penstock.augment import carry_keys as carry_keys
+    from penstock.chat.engine import PromptEngine as PromptEngine
+    from penstock.chat.interleave import AudioTokens as AudioTokens
+    from penstock.chat.interleave import ImageTokens as ImageTokens
+    from penstock.chat.interleave import Interleave as Interleave
+    from penstock.collate.causal_lm import create_causal_lm_collate as create_causal_lm_collate
+    from penstock.collate.causal_lm import create_collate_fn as create_collate_fn
+    from penstock.collate.fim import create_fim_collate as create_fim_collate
+    from penstock.collate.mlm import create_mlm_collate as create_mlm_collate
+    from penstock.collate.preference import create_preference_collate as create_preference_collate
+    from penstock.collate.schema import OutputSchema as OutputSchema
+    from penstock.collate.seq2seq import create_seq2seq_collate as create_seq2seq_collate
+    from penstock.core.columns import Ragged as Ragged
+    from penstock.core.errors import BadRecords as BadRecords
+    from penstock.core.errors import DataError as DataError
+    from penstock.core.errors import LimitError as LimitError
+    from penstock.core.errors import MissingExtra as MissingExtra
+    from penstock.core.errors import PenstockError as PenstockError
+    from penstock.core.errors import RecordError as RecordError
+    from penstock.core.errors import StageError as StageError
+    from penstock.core.errors import StateError as StateError
+    from penstock.core.errors import StoreError as StoreError
+    from penstock.core.errors import UsageError as UsageError
+    from penstock.core.errors import UserCodeError as UserCodeError
+    from penstock.core.errors import WorkerDied as WorkerDied
+    from penstock.engine.loader import Loader as Loader
+    from penstock.facades.artifex.audio.config import AudioModalityConfig as AudioModalityConfig
+    from penstock.facades.artifex.audio.synthetic import SyntheticAudioDataset as SyntheticAudioDataset
+    from penstock.facades.artifex.audio.synthetic import create_audio_dataset as create_audio_dataset
+    from penstock.facades.artifex.augment import augment_audio as augment_audio
+    from penstock.facades.artifex.augment import augment_audio_batch as augment_audio_batch
+    from penstock.facades.artifex.augment import augment_audio_batch_jit as augment_audio_batch_jit
+    from penstock.facades.artifex.augment import augment_batch as augment_batch
+    from penstock.facades.artifex.augment import augment_batch_jit as augment_batch_jit
+    from penstock.facades.artifex.augment import augment_image as augment_image
+    from penstock.facades.artifex.augment import augment_image_batch as augment_image_batch
+    from penstock.facades.artifex.augment import augment_text_batch as augment_text_batch
+    from penstock.facades.artifex.augment import augment_text_batch_jit as augment_text_batch_jit
+    from penstock.facades.artifex.augment import augment_text_tokens as augment_text_tokens
+    from penstock.facades.artifex.datasets.base import BaseDataset as BaseDataset
+    from penstock.facades.artifex.datasets.cached import CachedDataset as CachedDataset
+    from penstock.facades.artifex.datasets.config import BaseModalityConfig as BaseModalityConfig
+    from penstock.facades.artifex.datasets.config import ModalityConfiguration as ModalityConfiguration
+    from penstock.facades.artifex.datasets.memory import MemoryEfficientDataset as MemoryEfficientDataset
+    from penstock.facades.artifex.datasets.split import SubsetDataset as SubsetDataset
+    from penstock.facades.artifex.datasets.split import split_dataset as split_dataset
+    from penstock.facades.artifex.datasets.transformed import TransformDataset as TransformDataset
+    from penstock.facades.artifex.datasets.validated import ValidatedDataset as ValidatedDataset
+    from penstock.facades.artifex.datasets.validated import validate_sample as validate_sample
+    from penstock.facades.artifex.image.mnist_like import MNISTLikeDataset as MNISTLikeDataset
+    from penstock.facades.artifex.image.mnist_like import create_image_dataset as create_image_dataset
+    from penstock.facades.artifex.image.modality import ImageModality as ImageModality
+    from penstock.facades.artifex.image.modality import ImageModalityConfig as ImageModalityConfig
+    from penstock.facades.artifex.image.modality import ImageRepresentation as ImageRepresentation
+    from penstock.facades.artifex.image.synthetic import SyntheticImageDataset as SyntheticImageDataset
+    from penstock.facades.artifex.loaders.cached import CachedLoader as CachedLoader
+    from penstock.facades.artifex.loaders.multi_epoch import (
+        create_multi_epoch_data_loader as create_multi_epoch_data_loader,
+    )
+    from penstock.facades.artifex.loaders.multimodal import create_multi_modal_loader as create_multi_modal_loader
+    from penstock.facades.artifex.loaders.pad import pad_batch as pad_batch
+    from penstock.facades.artifex.loaders.pipeline import create_training_pipeline as create_training_pipeline
+    from penstock.facades.artifex.loaders.prefetch import PrefetchDataLoader as PrefetchDataLoader
+    from penstock.facades.artifex.loaders.preprocess import convert_to_float16 as convert_to_float16
+    from penstock.facades.artifex.loaders.preprocess import preprocess_batch as preprocess_batch
+    from penstock.facades.artifex.loaders.preprocess import vectorized_preprocessing as vectorized_preprocessing
+    from penstock.facades.artifex.loaders.simple import create_simple_data_loader as create_simple_data_loader
+    from penstock.facades.artifex.multimodal.paired import MultiModalPairedDataset as MultiModalPairedDataset
+    from penstock.facades.artifex.multimodal.synthetic import MultiModalDataset as MultiModalDataset
+    from penstock.facades.artifex.multimodal.synthetic import (
+        create_synthetic_multi_modal_dataset as create_synthetic_multi_modal_dataset,
+    )
+    from penstock.facades.artifex.text.dataset import SimpleTextDataset as SimpleTextDataset
+    from penstock.facades.artifex.text.synthetic import SyntheticTextDataset as SyntheticTextDataset
+    from penstock.facades.artifex.text.synthetic import create_text_dataset as create_text_dataset
+    from penstock.facades.capibara.config import CapibaraConfig as CapibaraConfig
+    from penstock.facades.capibara.config import DataLoaderConfig as DataLoaderConfig
+    from penstock.facades.capibara.loader import CapibaraDataLoader as CapibaraDataLoader
+    from penstock.facades.capibara.resolve import register_dataset as register_dataset
+    from penstock.facades.capibara.resolve import resolve_dataset as resolve_dataset
+    from penstock.facades.gpt_windows.dataset import GPTDatasetV1 as GPTDatasetV1
+    from penstock.facades.gpt_windows.dataset import create_dataloader as create_dataloader
+    from penstock.facades.gpt_windows.dataset import create_dataset as create_dataset
+    from penstock.facades.micro_transformer.dataset import TransformerDataset as TransformerDataset
+    from penstock.facades.micro_transformer.dataset import create_dataloaders as create_dataloaders
+    from penstock.facades.micro_transformer.tokenizer import MicroTransformerTokenizer as MicroTransformerTokenizer
+    from penstock.facades.preprocessed.builder import DataLoaderBuilder as DataLoaderBuilder
+    from penstock.facades.preprocessed.create import create_preprocessed_dataset as create_preprocessed_dataset
+    from penstock.facades.preprocessed.dataset import PreprocessedDataset as PreprocessedDataset
+    from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset as StreamingPreprocessedDataset
+    from penstock.pipeline import Pipeline as Pipeline
+    from penstock.pipeline import mix as mix
+    from penstock.preparation.prompts import prepare_prompts as prepare_prompts
+    from penstock.read import from_arrays as from_arrays
+    from penstock.read import from_hf as from_hf
+    from penstock.read import from_texts as from_texts
+    from penstock.read import from_tfds as from_tfds
+    from penstock.read import open_dolma as open_dolma
+    from penstock.read import open_megatron as open_megatron
+    from penstock.read import open_nanogpt as open_nanogpt
+    from penstock.read import open_store as open_store
+    from penstock.read import open_tokens as open_tokens
+    from penstock.read import pair as pair
+    from penstock.read import prepare as prepare
+    from penstock.read import read_audio as read_audio
+    from penstock.read import read_images as read_images
+    from penstock.read import read_jsonl as read_jsonl
+    from penstock.read import read_parquet as read_parquet
+    from penstock.read import read_tar as read_tar
+    from penstock.read import read_text as read_text
+    from penstock.tokenizers import BulkEncoder as BulkEncoder
+    from penstock.tokenizers import as_tokenizer as as_tokenizer
+else:
+    from importlib import import_module
 
-__all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604
+    _GROUPS = {  # title: {module: names}, in the order of docs/reference/names.md
+        "Where to begin": {
+            "read": (
+                "open_store read_text read_jsonl read_parquet read_tar read_images read_audio from_texts "
+                "from_arrays from_hf from_tfds open_tokens open_megatron open_nanogpt open_dolma pair prepare"
+            ),
+            "pipeline": "mix Pipeline",
+            "preparation.prompts": "prepare_prompts",
+            "engine.loader": "Loader",
+        },
+        "More of the core": {
+            "core.columns": "Ragged",
+            "tokenizers": "as_tokenizer BulkEncoder",
+            "augment": "Augment carry_keys",
+            "chat.interleave": "Interleave ImageTokens AudioTokens",
+        },
+        "Errors": {
+            "core.errors": (
+                "PenstockError UsageError MissingExtra StateError LimitError DataError RecordError BadRecords "
+                "StoreError StageError UserCodeError WorkerDied"
+            ),
+        },
+        "Document 000, Capibara": {
+            "facades.capibara.config": "CapibaraConfig DataLoaderConfig",
+            "facades.capibara.loader": "CapibaraDataLoader",
+            "facades.capibara.resolve": "register_dataset resolve_dataset",
+        },
+        "Document 001, preprocessed datasets and collation": {
+            "chat.engine": "PromptEngine",
+            "collate.causal_lm": "create_causal_lm_collate create_collate_fn",
+            "collate.fim": "create_fim_collate",
+            "collate.mlm": "create_mlm_collate",
+            "collate.preference": "create_preference_collate",
+            "collate.schema": "OutputSchema",
+            "collate.seq2seq": "create_seq2seq_collate",
+            "facades.preprocessed.builder": "DataLoaderBuilder",
+            "facades.preprocessed.create": "create_preprocessed_dataset",
+            "facades.preprocessed.dataset": "PreprocessedDataset",
+            "facades.preprocessed.streaming": "StreamingPreprocessedDataset",
+        },
+        "Document 002, micro-transformer": {
+            "facades.micro_transformer.dataset": "TransformerDataset create_dataloaders",
+            "facades.micro_transformer.tokenizer": "MicroTransformerTokenizer",
+        },
+        "Document 003, Artifex guide": {
+            "facades.artifex.audio.config": "AudioModalityConfig",
+            "facades.artifex.audio.synthetic": "SyntheticAudioDataset create_audio_dataset",
+            "facades.artifex.augment": (
+                "augment_audio augment_audio_batch augment_audio_batch_jit augment_batch augment_batch_jit "
+                "augment_image augment_image_batch augment_text_batch augment_text_batch_jit augment_text_tokens"
+            ),
+            "facades.artifex.datasets.base": "BaseDataset",
+            "facades.artifex.datasets.cached": "CachedDataset",
+            "facades.artifex.datasets.config": "BaseModalityConfig ModalityConfiguration",
+            "facades.artifex.datasets.memory": "MemoryEfficientDataset",
+            "facades.artifex.datasets.split": "SubsetDataset split_dataset",
+            "facades.artifex.datasets.transformed": "TransformDataset",
+            "facades.artifex.datasets.validated": "ValidatedDataset validate_sample",
+            "facades.artifex.image.mnist_like": "MNISTLikeDataset create_image_dataset",
+            "facades.artifex.image.modality": "ImageModality ImageModalityConfig ImageRepresentation",
+            "facades.artifex.image.synthetic": "SyntheticImageDataset",
+            "facades.artifex.loaders.cached": "CachedLoader",
+            "facades.artifex.loaders.multi_epoch": "create_multi_epoch_data_loader",
+            "facades.artifex.loaders.multimodal": "create_multi_modal_loader",
+            "facades.artifex.loaders.pad": "pad_batch",
+            "facades.artifex.loaders.pipeline": "create_training_pipeline",
+            "facades.artifex.loaders.prefetch": "PrefetchDataLoader",
+            "facades.artifex.loaders.preprocess": "convert_to_float16 preprocess_batch vectorized_preprocessing",
+            "facades.artifex.loaders.simple": "create_simple_data_loader",
+            "facades.artifex.multimodal.paired": "MultiModalPairedDataset",
+            "facades.artifex.multimodal.synthetic": "MultiModalDataset create_synthetic_multi_modal_dataset",
+            "facades.artifex.text.dataset": "SimpleTextDataset",
+            "facades.artifex.text.synthetic": "SyntheticTextDataset create_text_dataset",
+        },
+        "Document 004, sliding windows": {
+            "facades.gpt_windows.dataset": "GPTDatasetV1 create_dataloader create_dataset",
+        },
+    }
+    _HOME = {
+        name: module for modules in _GROUPS.values() for module, names in modules.items() for name in names.split()
+    }
+    __all__ = ["__version__", *_HOME]  # noqa: PLE0604
 
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        value = getattr(import_module(f"penstock.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    value = getattr(import_module(f"penstock.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+    def __dir__() -> list[str]:
+        return __all__

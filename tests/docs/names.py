@@ -15,18 +15,20 @@ from tests.docs.pages import ROOT
 PATH = ROOT / "docs" / "reference" / "names.md"
 HEAD = """# Public names
 
-Everything that `import penstock` offers. This page is written by `python -m tests.docs.names`.
-
-| name | what |
-|---|---|
+Everything that `import penstock` offers, first what most programs use. All of it is typed. This page is written by
+`python -m tests.docs.names`.
 """
 
 
 def page() -> str:
     """The page as it should be."""
-    homes = sorted(penstock._HOME.items())
+    return HEAD + "".join(_section(title, modules) for title, modules in penstock._GROUPS.items())
+
+
+def _section(title: str, modules: dict[str, str]) -> str:
+    homes = [(name, module) for module, names in modules.items() for name in names.split()]
     rows = [f"| `{name}` | {_first(getattr(import_module(f'penstock.{home}'), name))} |" for name, home in homes]
-    return HEAD + "\n".join(rows) + "\n"
+    return f"\n## {title}\n\n| name | what |\n|---|---|\n" + "\n".join(rows) + "\n"
 
 
 def _first(value: object) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,18 +28,25 @@ from penstock.plan.definition import Definition, Mix
 from penstock.plan.step_ranges import Cuts
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from penstock.engine.processes.isolated import Isolated
 
     Items = Ordered | Isolated
+    BatchT = TypeVar("BatchT", default=Any)  # a plain `Loader` is a `Loader[Any]`
+else:
+    from typing import TypeVar
 
-Run = Generator[Any, None, None]  # the batches of one `for`
+    BatchT = TypeVar("BatchT")
+
+Run = Generator[BatchT, None, None]  # the batches of one `for`
 PREFETCH = 3
 MAX_BYTES = 512 << 20
 APART_BYTES = 4 << 20  # tiny batches are computed together up to this many bytes on threads...
 NEAR_BYTES = 8 << 20  # ...and without: what was read should still be in a cache when it is delivered
 
 
-class Loader:
+class Loader(Generic[BatchT]):
     """Batches of a pipeline. Made by `Pipeline.to_numpy()`, `.to_torch()` and `.to_jax()`."""
 
     def __init__(
@@ -90,7 +97,7 @@ class Loader:
 
     # Iteration.
 
-    def __iter__(self) -> Run:
+    def __iter__(self) -> Run[BatchT]:
         stop = self._cuts.epoch_end(self._step)
         return _run(self, stop, *self._begin(self._step, stop, self._threads or self._settled or 0))
 
@@ -110,9 +117,10 @@ class Loader:
         """The epoch of the batch that comes next."""
         return self._cuts.at(self._step).epoch
 
-    def batch_at(self, step: int) -> Any:
+    def batch_at(self, step: int) -> BatchT:
         """The very batch of a past or future step, computed now. The loader's place does not move."""
-        return self._work().batches(_step_number(step), step + 1)[0]
+        batch: BatchT = self._work().batches(_step_number(step), step + 1)[0]
+        return batch
 
     def why(self, step: int, row: int = 0) -> dict[str, Any]:
         """Which record, offsets and random key made a row of this rank's batch `step`."""
@@ -236,7 +244,7 @@ class Loader:
         return ordered, work.delivery(threads > 0)
 
 
-def _run(loader: Loader, stop: int | None, items: Items, deliver: Callable[[Any], Any] | None) -> Run:
+def _run(loader: Loader[BatchT], stop: int | None, items: Items, deliver: Callable[[Any], Any] | None) -> Run[BatchT]:
     """One `for` over a loader, up to batch `stop`. Dropping it, leaving the loop or Ctrl-C ends its threads.
 
     With `threads=None` batches are computed in the trainer's own thread while that takes less time than handing them
