@@ -1,4 +1,4 @@
-"""Dealing: every row to one rank, equal row counts, near-equal work, whatever the world."""
+"""Balancing assigns every row to one rank, with equal row counts and nearly equal work, for any world size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import UsageError
-from penstock.order.balance import attention_cost, deal, imbalance
+from penstock.order.balance import attention_cost, balance_rows, imbalance
 from penstock.order.pack import PackPlan
 
 costs_of = st.lists(st.integers(0, 10**9), max_size=60) | st.lists(st.floats(0, 1e9), max_size=60)
@@ -17,7 +17,7 @@ costs_of = st.lists(st.integers(0, 10**9), max_size=60) | st.lists(st.floats(0, 
 @settings(max_examples=200, deadline=None)
 @given(costs=costs_of, world=st.integers(1, 20))
 def test_every_row_to_one_rank_and_the_busiest_is_bounded(costs, world):
-    ranks = deal(np.array(costs, np.int64 if not costs else None), world)
+    ranks = balance_rows(np.array(costs, np.int64 if not costs else None), world)
     assert len(ranks) == world
     assert sorted(np.concatenate(ranks).tolist()) == list(range(len(costs)))
     sizes = [len(rows) for rows in ranks]
@@ -28,7 +28,7 @@ def test_every_row_to_one_rank_and_the_busiest_is_bounded(costs, world):
     assert imbalance(costs, ranks) >= 1 - 1e-9
 
 
-def test_packs_are_dealt_better_than_in_order():
+def test_packs_are_balanced_better_than_contiguous_slices():
     lengths = np.clip(np.random.default_rng(0).lognormal(5.9, 1, 20_000), 1, 4096).astype(np.int32)
     plan = PackPlan.build(lengths, capacity=4096, key=1)
     better = []
@@ -36,9 +36,9 @@ def test_packs_are_dealt_better_than_in_order():
         pieces = plan.pack(plan.shuffled(np.arange(step * 64, step * 64 + 64)))
         costs = attention_cost(pieces.lengths, pieces.offsets, linear=64)
         in_order = imbalance(costs, np.split(np.arange(64), 8))
-        dealt = imbalance(costs, deal(costs, 8))
-        assert dealt <= in_order
-        better.append(in_order - dealt)
+        balanced = imbalance(costs, balance_rows(costs, 8))
+        assert balanced <= in_order
+        better.append(in_order - balanced)
     assert np.mean(better) > 0.05
 
 
@@ -48,9 +48,12 @@ def test_cost_is_summed_over_the_pieces_of_a_row():
 
 
 def test_least_loaded_beats_the_snake_where_it_can_and_the_snake_is_kept_where_it_cannot():
-    assert [rows.tolist() for rows in deal([9, 8, 8, 8, 8, 7], 2)] == [[0, 3, 5], [1, 2, 4]]  # the snake: 25 and 23
+    assert [rows.tolist() for rows in balance_rows([9, 8, 8, 8, 8, 7], 2)] == [
+        [0, 3, 5],
+        [1, 2, 4],
+    ]  # the snake: 25 and 23
     costs = [7, 7, 7, 7, 7, 6, 6]  # to the least loaded of three: 20 for the busiest
-    assert max(sum(costs[row] for row in rows) for rows in deal(costs, 3)) == 19
+    assert max(sum(costs[row] for row in rows) for rows in balance_rows(costs, 3)) == 19
 
 
 @pytest.mark.parametrize(
@@ -64,4 +67,4 @@ def test_least_loaded_beats_the_snake_where_it_can_and_the_snake_is_kept_where_i
 )
 def test_wrong_arguments_are_named(costs, world, text):
     with pytest.raises(UsageError, match=text):
-        deal(costs, world)
+        balance_rows(costs, world)

@@ -47,7 +47,7 @@ def test_each_block_is_read_in_one_window_only(n: int) -> None:
             assert np.unique(items[start : start + block * window] // block).size <= 2 * window
 
 
-def test_items_are_mixed_inside_windows_and_blocks_over_the_whole() -> None:
+def test_items_are_mixed_inside_windows_and_blocks_over_the_full_range() -> None:
     n, block, window = 64_000, 100, 16
     items = permute_blocks(np.arange(n), n, block, window, 3)
     first = items[: block * window]
@@ -57,7 +57,7 @@ def test_items_are_mixed_inside_windows_and_blocks_over_the_whole() -> None:
     assert (first // block).max() - (first // block).min() > 300
 
 
-def test_other_keys_give_other_orders() -> None:
+def test_different_keys_have_different_orders() -> None:
     a, b = (permute_blocks(np.arange(1000), 1000, 10, 4, k) for k in (1, 2))
     assert (a == b).sum() < 20
 
@@ -69,18 +69,18 @@ def test_a_window_as_large_as_the_data_is_a_full_shuffle() -> None:
 
 
 @pytest.mark.parametrize(("block", "window"), [(0, 1), (1, 0), (-4, 2)])
-def test_nonsense_is_refused(block: int, window: int) -> None:
+def test_invalid_arguments_raise(block: int, window: int) -> None:
     with pytest.raises(UsageError) as caught:
         permute_blocks([0], 10, block, window, 1)
     assert str(caught.value) == (
         "expected a block of at least 1 item and a window of at least 1 block\n"
         f"  got:   block={block}, window={window}\n  where: shuffle by blocks\n"
-        "  fix:   take block=1024, window=64, or leave both out for a full shuffle"
+        "  fix:   use block=1024, window=64, or leave both out for a full shuffle"
     )
 
 
 @pytest.mark.parametrize("function", [permute_blocks, unpermute_blocks])
-def test_an_index_outside_is_refused(function: object) -> None:
+def test_an_index_out_of_range_raises(function: object) -> None:
     with pytest.raises(UsageError, match=r"expected indices from 0 to 9\n  got:   0 to 10\n  where: shuffle by blocks"):
         function([0, 10], 10, 3, 2, 1)  # type: ignore[operator]
     with pytest.raises(UsageError, match=r"expected at most 2\*\*62 items"):

@@ -74,7 +74,7 @@ def test_one_size_short_of_the_open_bucket_repeats_the_last():
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"boundaries": [8, 4]}, r"(?s)rising bucket boundaries.*\[8, 4\].*sort them"),
+        ({"boundaries": [8, 4]}, r"(?s)increasing bucket boundaries.*\[8, 4\].*sort them"),
         ({"boundaries": [0]}, "boundaries: an integer of 1 or more"),
         ({"batch_size": 0}, "batch_size: an integer of 1 or more"),
         ({"batch_size": [1, 2, 3, 4, 5]}, r"(?s)one for each of 3 buckets.*5 sizes"),

@@ -16,7 +16,7 @@ lengths_of = st.lists(st.integers(0, 60), max_size=80)
 
 
 def cut_one_by_one(lengths, budget, max_rows, multiple):
-    """Greedy cutting of the sorted records as everyone knows it: the shapes of the batches."""
+    """Greedy cutting of the sorted records in its textbook form: the shapes of the batches."""
     padded = sorted((max(1, -(-n // multiple)) * multiple for n in lengths), reverse=True)
     shapes = []
     while padded:

@@ -141,7 +141,7 @@ def test_labels_inside_a_block_are_in_random_order() -> None:
     assert np.abs(blocks.mean(axis=0) - 0.5).max() < 5 * 0.05
 
 
-def test_keys_give_other_orders_and_equal_mixtures_are_equal() -> None:
+def test_different_keys_have_different_orders_and_equal_mixtures_are_equal() -> None:
     a, b = endless(1, 1, key=1), endless(1, 1, key=2)
     assert (a.pick(np.arange(1000))[0] != b.pick(np.arange(1000))[0]).any()
     assert a == Mixture(a.weights, a.sizes, a.key, a.block, a.stages)
@@ -198,7 +198,7 @@ def test_exhaustion_that_never_comes_and_that_comes_late() -> None:
             {"weights": (1, 1), "sizes": (5,)},
             (
                 "a size for each weight\n  got:   2 weights, 1 sizes\n  where: mixture\n"
-                "  fix:   give None as the size of an endless source"
+                "  fix:   use None as the size of an endless source"
             ),
         ),
         (
@@ -209,7 +209,7 @@ def test_exhaustion_that_never_comes_and_that_comes_late() -> None:
             {"weights": (1, -1), "sizes": (5, 5)},
             (
                 "weights of zero or more, at least one above zero\n  got:   [1.0, -1.0]\n  where: mixture\n"
-                "  fix:   give one finite weight per source"
+                "  fix:   pass one finite weight per source"
             ),
         ),
         (
@@ -220,25 +220,25 @@ def test_exhaustion_that_never_comes_and_that_comes_late() -> None:
             {"weights": (1,), "sizes": (5,), "stages": ((9, (1,)), (9, (1,)))},
             (
                 "stages in ascending order, this one after position 9\n  got:   9\n  where: mixture stages\n"
-                "  fix:   append a stage; never insert one before a position that has been used"
+                "  fix:   append stages only; never insert one before a position that was already used"
             ),
         ),
         (
             {"weights": (1,), "sizes": (5,), "stages": ((9, (1, 2)),)},
             (
                 "1 weights, one for each source\n  got:   2\n  where: mixture stage at position 9\n"
-                "  fix:   give weight 0 to a source that is not used in the stage"
+                "  fix:   use weight 0 for a source that is not in the stage"
             ),
         ),
     ],
 )
-def test_nonsense_is_refused(options: dict[str, object], text: str) -> None:
+def test_invalid_arguments_raise(options: dict[str, object], text: str) -> None:
     with pytest.raises(UsageError) as caught:
         Mixture(**options)  # type: ignore[arg-type]
     assert str(caught.value) == "expected " + text
 
 
-def test_positions_outside_are_refused() -> None:
+def test_positions_out_of_range_raise() -> None:
     with pytest.raises(UsageError, match=r"positions from 0 to 2\*\*62\n  got:   -1 to 3"):
         endless(1).pick([-1, 3])
     with pytest.raises(UsageError, match=r"a position from 0 to 2\*\*62\n  got:   -1"):

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import DataError, UsageError
-from penstock.order._histogram import best_fit
-from penstock.order._recent import Recent
+from penstock.order.best_fit import best_fit
+from penstock.order.lru_cache import LruCache
 from penstock.order.pack import PackPlan
 
 lengths_of = st.lists(st.integers(0, 40), max_size=60)
@@ -85,7 +85,7 @@ def test_one_pack_alone_is_the_same_as_among_many(lengths, capacity, data):
 
 
 def pack_one_by_one(lengths, capacity):
-    """Best-fit-decreasing as everyone knows it: rooms left in the packs, sorted."""
+    """Best-fit-decreasing in its textbook form: free space left in the packs, sorted."""
     rooms: list[int] = []
     for length in sorted(lengths, reverse=True):
         fitting = [r for r in rooms if r >= length]
@@ -178,7 +178,7 @@ def test_plan_is_the_same_from_a_function_a_pickle_and_a_stored_table():
     assert set(calls) == {(0, 1000), (1000, 2000), (2000, 3000)}
 
 
-def test_a_stored_table_of_other_documents_is_found_out():
+def test_a_stored_table_of_other_documents_raises():
     plan = PackPlan.build(lognormal(100), capacity=2048, key=9)
     other = PackPlan.build(lognormal(100, seed=1), capacity=2048, key=9, table=plan.table)
     with pytest.raises(DataError, match=r"(?s)same document lengths.*documents 0\.\.100.*without a stored table"):
@@ -219,8 +219,8 @@ def test_bad_lengths_and_packs_are_named():
         plan.pack([0, 2])
 
 
-def test_recent_computes_once_for_many_threads_and_forgets_failures():
-    recent, built, gate = Recent[int](2), [], threading.Event()
+def test_the_cache_computes_once_for_many_threads_and_does_not_keep_failures():
+    recent, built, gate = LruCache[int](2), [], threading.Event()
 
     def build():
         gate.wait(5)

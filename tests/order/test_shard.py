@@ -23,16 +23,16 @@ def test_slices_cover_every_row_once_and_are_even() -> None:
             assert max(sizes) - min(sizes) <= (rows % world != 0)
 
 
-def test_nonsense_is_refused() -> None:
+def test_invalid_arguments_raise() -> None:
     with pytest.raises(UsageError) as caught:
         rows_of_rank(8, 4, 4)
     assert str(caught.value) == (
         "expected a rank from 0 to 3\n  got:   rank=4, world=4\n  where: shard\n"
-        "  fix:   ranks count from 0; give the data-parallel rank and the number of data-parallel ranks"
+        "  fix:   ranks count from 0; pass the data-parallel rank and the number of data-parallel ranks"
     )
     with pytest.raises(UsageError, match=r"a rank from 0 to 3\n  got:   rank=-1"):
         rows_of_rank(8, -1, 4)
-    with pytest.raises(UsageError, match=r"a world of at least 1 rank\n  got:   world=0\n  where: pipeline"):
+    with pytest.raises(UsageError, match=r"a world size of at least 1\n  got:   world=0\n  where: pipeline"):
         check_rank(0, 0, where="pipeline")
     with pytest.raises(UsageError, match=r"a batch of zero or more rows\n  got:   -8"):
         rows_of_rank(-8, 0, 4)
@@ -61,16 +61,16 @@ def test_rank_from_the_environment(environ: dict[str, str], found: tuple[int, in
     [
         (
             {"RANK": "3"},
-            "RANK and WORLD_SIZE to be set together",
+            "both RANK and WORLD_SIZE to be set",
             "RANK='3', but no WORLD_SIZE",
             "set WORLD_SIZE, unset",
         ),
         ({"WORLD_SIZE": "3"}, "RANK and WORLD_SIZE to be set", "WORLD_SIZE='3', but no RANK", "set RANK, unset WORLD"),
         ({"SLURM_PROCID": "2"}, "SLURM_PROCID and SLURM_NTASKS", "SLURM_PROCID='2', but no", "set SLURM_NTASKS"),
-        ({"PMI_RANK": "0"}, "PMI_RANK and PMI_SIZE", "PMI_RANK='0', but no PMI_SIZE", "give shard(rank=, world=)"),
-        ({"RANK": "x", "WORLD_SIZE": "3"}, "a whole number in RANK", "'x'", "set RANK to a number"),
+        ({"PMI_RANK": "0"}, "PMI_RANK and PMI_SIZE", "PMI_RANK='0', but no PMI_SIZE", "use shard(rank=, world=)"),
+        ({"RANK": "x", "WORLD_SIZE": "3"}, "an integer in RANK", "'x'", "set RANK to a number"),
         ({"RANK": "3", "WORLD_SIZE": "3"}, "a rank from 0 to 2", "rank=3, world=3", "ranks count from 0"),
-        ({"RANK": "0", "WORLD_SIZE": "0"}, "a world of at least 1 rank", "world=0", "number of ranks"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "a world size of at least 1", "world=0", "number of ranks"),
     ],
 )
 def test_an_inconsistent_environment_names_the_variable(
@@ -143,7 +143,7 @@ jax.distributed.shutdown()
     assert run_ranks(script, str(port)) == [f"(0, 1) ({rank}, 2) False ({rank}, 2)" for rank in range(2)]
 
 
-def test_jax_alone_leaves_the_word_to_the_environment() -> None:
+def test_a_single_jax_process_uses_the_environment() -> None:
     script = """
 import sys
 from penstock.order.shard import find_rank

@@ -93,7 +93,7 @@ def test_a_numpy_scalar_is_one_key() -> None:
     np.testing.assert_array_equal(from_numpy, permute([1, 2], 999, 2**63))
 
 
-def test_nothing_of_nothing() -> None:
+def test_an_empty_permutation() -> None:
     assert permute([], 0, 1).shape == (0,)
     assert permute([], 1000, np.zeros(0, np.uint64)).dtype == np.int64
 
@@ -101,17 +101,17 @@ def test_nothing_of_nothing() -> None:
 @pytest.mark.parametrize("n", [10, 1000])
 @pytest.mark.parametrize("function", [permute, unpermute])
 @pytest.mark.parametrize("bad", [-1, "n", 2**62])
-def test_an_index_outside_is_refused(n: int, function: object, bad: int | str) -> None:
+def test_an_index_out_of_range_raises(n: int, function: object, bad: int | str) -> None:
     index = n if bad == "n" else int(bad)
     with pytest.raises(UsageError) as caught:
         function([0, index], n, 1)  # type: ignore[operator]
     assert str(caught.value) == (
         f"expected indices from 0 to {n - 1}\n  got:   {index}\n  where: shuffle\n"
-        "  fix:   take positions modulo the size, and the quotient into the key"
+        "  fix:   use positions modulo the size, and put the quotient (the epoch) into the key"
     )
 
 
 @pytest.mark.parametrize("n", [-1, 2**62 + 1])
-def test_a_size_outside_is_refused(n: int) -> None:
+def test_a_size_out_of_range_raises(n: int) -> None:
     with pytest.raises(UsageError, match=r"expected a size between 0 and 2\*\*62\n  got:   " + str(n)):
         permute([0], n, 1)

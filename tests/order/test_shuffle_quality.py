@@ -88,7 +88,7 @@ def test_looks_random(shuffle: Shuffle, n: int) -> None:
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("poor", [affine, nearly_in_place])
-def test_poor_shuffles_are_found_out(poor: Shuffle, n: int) -> None:
+def test_poor_shuffles_fail(poor: Shuffle, n: int) -> None:
     assert flaws(poor, n) != []
 
 

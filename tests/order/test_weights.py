@@ -71,7 +71,7 @@ def test_bad_weights_are_refused(weights: list[float]) -> None:
         normalise(weights, "mixture")
     assert str(caught.value) == (
         f"expected weights of zero or more, at least one above zero\n  got:   {[float(w) for w in weights]}\n"
-        "  where: mixture\n  fix:   give one finite weight per source"
+        "  where: mixture\n  fix:   pass one finite weight per source"
     )
 
 

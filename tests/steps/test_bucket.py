@@ -117,7 +117,7 @@ def test_ragged_arrays_and_their_own_labels() -> None:
 
 WRONG = {
     "sizes": (lambda: tokens([3]).bucket([4]), "either batch_size or sizes in .bucket()"),
-    "boundaries": (lambda: tokens([3]).bucket([4, 2], 1), "rising bucket boundaries"),
+    "boundaries": (lambda: tokens([3]).bucket([4, 2], 1), "increasing bucket boundaries"),
     "size": (lambda: tokens([3]).bucket([4], 0), "batch sizes of at least 1"),
     "remainder": (lambda: tokens([3]).bucket([4], 1, remainder="keep"), "remainder: one of drop, pad, short"),
     "none": (lambda: tokens([3]).bucket([4], 5).to_numpy(), "at least one batch in .bucket()"),

@@ -23,7 +23,7 @@ from penstock.collate.layout import Layout, Lengths, Side, check_padding, lay_ou
 from penstock.core.buffers import Empty
 from penstock.core.columns import Ragged
 from penstock.core.errors import RecordError
-from penstock.order._pieces import ranges
+from penstock.order.ragged_index import ranges
 
 _INT64 = np.dtype(np.int64)
 _MOST = 2**63 - 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.order.balance import deal
+from penstock.order.balance import balance_rows
 from penstock.order.shard import rows_of_rank
 
 I64 = NDArray[np.int64]
@@ -47,7 +47,7 @@ def dealt(costs: I64, full: int, rank: int, world: int, pad: bool) -> list[I64]:
     """
     out = []
     for at in range(0, len(costs), full):
-        rows = deal(costs[at : at + full], world)[rank]
+        rows = balance_rows(costs[at : at + full], world)[rank]
         missing = full // world - len(rows) if pad else 0
         out.append(np.append(rows, np.full(missing, len(costs) - at)))
     return out

@@ -1,7 +1,7 @@
-"""Dealing a global batch to ranks so that each has the same number of rows and nearly the same work.
+"""Assigns the rows of a global batch to ranks, with equal row counts and nearly equal work.
 
-The set of rows of a step is fixed by the order; only this dealing knows the world size. Pure functions of the costs;
-a few microseconds a row.
+The order fixes the rows of a step; only this assignment depends on the world size. Pure functions of the costs;
+a few microseconds per row.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.errors import UsageError
-from penstock.order._pieces import I64
-from penstock.order._superblocks import require
+from penstock.order.ragged_index import I64
+from penstock.order.superblocks import require
 
 
 def attention_cost(lengths: Any, offsets: Any = None, *, quadratic: int = 1, linear: int = 0) -> I64:
-    """The work of each row: the sum over its pieces of `quadratic * length**2 + linear * length`, exact.
+    """Estimates the work of each row: the sum over its pieces of `quadratic * length**2 + linear * length`, exact.
 
-    With `offsets` (as in a pack's pieces) row i is made of lengths[offsets[i]:offsets[i + 1]]; without, each length
-    is a row. A transformer layer of width d does about 24 * d**2 operations for a token and 4 * d for a pair of
-    tokens, so `linear=6 * d` is a fair guess (12 * d when attention skips the causal half).
+    With `offsets` (as in `Pieces`) row i consists of lengths[offsets[i]:offsets[i + 1]]; without, each length is one
+    row. A transformer layer of width d does about 24 * d**2 operations per token and 4 * d per pair of tokens, so
+    `linear=6 * d` is a good estimate (12 * d when attention skips the causal half).
 
     >>> attention_cost([4, 2, 2], [0, 1, 3], linear=1).tolist()
     [20, 12]
@@ -39,14 +39,14 @@ def attention_cost(lengths: Any, offsets: Any = None, *, quadratic: int = 1, lin
     return running[edges[1:]] - running[edges[:-1]]
 
 
-def deal(costs: Any, world: int) -> list[I64]:
-    """The rows of each rank, ascending: all rows, each once, row counts equal (or one apart when they must be).
+def balance_rows(costs: Any, world: int) -> list[I64]:
+    """Returns the rows of each rank, ascending: every row once, row counts equal or one apart.
 
-    Tries two dealings of the rows from the costliest down, and keeps the one whose busiest rank has less: to the rank
-    with the least work so far that has room, and in snake order (0..world-1, then back). The second bounds the
-    busiest rank: the mean plus the cost of one row at most. Ties are broken by number, so every host deals alike.
+    Assigns rows from the costliest down in two ways and keeps the one whose busiest rank has less work: to the rank
+    with the least work so far, and in snake order (0..world-1, then back). The second bounds the busiest rank by the
+    mean plus the cost of one row. Ties are broken by number, so every host computes the same assignment.
 
-    >>> [rows.tolist() for rows in deal([9, 1, 5, 5, 8, 2], world=2)]
+    >>> [rows.tolist() for rows in balance_rows([9, 1, 5, 5, 8, 2], world=2)]
     [[0, 1, 3], [2, 4, 5]]
     """
     require("world", world, least=1)
@@ -61,7 +61,7 @@ def deal(costs: Any, world: int) -> list[I64]:
 
 
 def imbalance(costs: Any, ranks: Sequence[NDArray[Any]]) -> float:
-    """Work of the busiest rank over the mean: 1.0 is perfect, and the others wait for the rest.
+    """Work of the busiest rank divided by the mean work: 1.0 is perfect balance.
 
     >>> imbalance([4, 4, 2, 2], [[0, 2], [1, 3]]), imbalance([4, 4, 2, 2], [[0, 1], [2, 3]])
     (1.0, 1.3333333333333333)
@@ -72,7 +72,7 @@ def imbalance(costs: Any, ranks: Sequence[NDArray[Any]]) -> float:
 
 
 def _loads(cost: NDArray[Any], ranks: Sequence[Any]) -> list[Any]:
-    # Hosts that disagree in the last bit would choose different dealings; fsum rounds once, everywhere alike.
+    # Hosts that differ in the last bit would choose different assignments; fsum rounds once, the same everywhere.
     total = fsum if cost.dtype.kind == "f" else sum
     return [total(cost[np.asarray(rows, np.int64)].tolist()) for rows in ranks]
 

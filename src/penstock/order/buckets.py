@@ -1,8 +1,7 @@
-"""Length buckets: every batch holds records of similar length, as a function `step -> records`.
+"""Length buckets: batches of records of similar length, as a function `step -> records`.
 
-Records of a bucket are permuted, cut into batches, and the batches of all buckets are permuted: all anew for each
-epoch, by arithmetic. What is kept is the list of records by bucket, made once: 4 bytes a record, as much as their
-lengths, and about 0.05 s a million.
+The records of a bucket are permuted and cut into batches, and the batches of all buckets are permuted, differently
+each epoch. The plan stores the records sorted by bucket: 4 bytes per record, built in about 0.05 s per million.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import UsageError
 from penstock.core.randomness import key as make_key
-from penstock.order._pieces import I64, Batches, prefix, ranges
-from penstock.order._superblocks import (
+from penstock.order.ragged_index import I64, Batches, prefix, ranges
+from penstock.order.shuffle import permute
+from penstock.order.superblocks import (
     SUPERBLOCK,
     Lengths,
     LengthSource,
@@ -28,13 +28,12 @@ from penstock.order._superblocks import (
     require_within,
     stable_argsort,
 )
-from penstock.order.shuffle import permute
 
 REMAINDERS = ("drop", "short", "pad")
 
 
 def bucket_of(lengths: Any, boundaries: Sequence[int]) -> I64:
-    """The bucket of each length: the first whose boundary is not exceeded, or the one after the last boundary.
+    """Returns the bucket of each length: the first whose boundary is not exceeded, or the one after the last boundary.
 
     >>> bucket_of([1, 8, 9, 40], boundaries=[8, 16]).tolist()
     [0, 0, 1, 2]
@@ -45,20 +44,20 @@ def bucket_of(lengths: Any, boundaries: Sequence[int]) -> I64:
 def _check_boundaries(boundaries: Sequence[int]) -> I64:
     edges = np.array([require("boundaries", b, least=1) for b in boundaries], np.int64)
     if not np.all(edges[1:] > edges[:-1]):
-        raise UsageError("rising bucket boundaries", got=str(edges.tolist()), fix="sort them and drop repeats")
+        raise UsageError("increasing bucket boundaries", got=str(edges.tolist()), fix="sort them and remove duplicates")
     return edges
 
 
 @dataclass(frozen=True, eq=False)
 class BucketPlan:
-    """Which records each step's batch holds. Make it with `plan_buckets`; it is immutable."""
+    """Maps steps to records. Created by `plan_buckets`; immutable."""
 
     key: int
     sizes: I64  # rows of a full batch, for each bucket
     widths: I64  # padded length of each bucket
     remainder: str
     members: NDArray[Any]  # records by bucket
-    edges: I64  # where each bucket begins in `members`
+    edges: I64  # offsets of the buckets in `members`
     batches_before: I64
 
     @property
@@ -68,23 +67,23 @@ class BucketPlan:
 
     @property
     def left_out(self) -> int:
-        """Records that are in no batch of an epoch; 0 unless the remainder is dropped.
+        """Number of records in no batch of an epoch; 0 unless the remainder is dropped.
 
-        With a shuffle they are other ones each epoch, but for those that are `stranded`.
+        With a shuffle these are different records each epoch, except for those counted in `stranded`.
         """
         counts = np.diff(self.edges)
         return int((counts % self.sizes).sum()) if self.remainder == "drop" else 0
 
     @property
     def stranded(self) -> I64:
-        """Records of each bucket that are in no batch of any epoch, since the bucket is smaller than its batch."""
+        """Number of records per bucket that are in no batch of any epoch: the bucket is smaller than one batch."""
         counts = np.diff(self.edges)
         return np.where(counts < self.sizes, counts, 0) if self.remainder == "drop" else np.zeros_like(counts)
 
     def batch(self, steps: Any, epoch: int = 0, *, shuffle: bool = True) -> Batches:
-        """The records of many steps; without `shuffle`, buckets and records come in their natural order.
+        """Returns the records of many steps; without `shuffle`, buckets and records are in their original order.
 
-        With `remainder="pad"` a bucket's last batch may hold fewer records than its `rows`: the caller fills up.
+        With `remainder="pad"` a bucket's last batch may hold fewer records than its `rows`: the caller pads it.
         """
         number = require_within("steps", steps, self.n_batches)
         if shuffle:
@@ -100,8 +99,8 @@ class BucketPlan:
             mine = of_record == b
             inside = kth[mine]
             if shuffle:
-                held = int(self.edges[b + 1] - self.edges[b])
-                inside = permute(inside, held, make_key(self.key, "bucket", epoch, b))
+                size_of_bucket = int(self.edges[b + 1] - self.edges[b])
+                inside = permute(inside, size_of_bucket, make_key(self.key, "bucket", epoch, b))
             records[mine] = self.members[self.edges[b] + inside]
         rows = size if self.remainder == "pad" else count
         return Batches(offsets, records, rows, self.widths[bucket])
@@ -118,9 +117,9 @@ def plan_buckets(
 ) -> BucketPlan:
     """Plans batches of records of similar length.
 
-    Bucket i holds the lengths up to `boundaries[i]`, one more bucket whatever is longer. `batch_size` is one number, or
-    one for each bucket. A bucket's last, incomplete batch is left out ("drop"), given as it is ("short")
-    or given with the full number of `rows` to pad to ("pad").
+    Bucket i holds the lengths up to `boundaries[i]`; one more bucket holds longer ones. `batch_size` is one number, or
+    one per bucket. A bucket's incomplete last batch is left out ("drop"), returned as it is ("short"), or returned
+    with the full number of `rows` to pad to ("pad").
 
     >>> plan = plan_buckets(np.array([3, 20, 4, 30, 5]), boundaries=[8, 32], batch_size=2, key=1, remainder="short")
     >>> batches = plan.batch(np.arange(plan.n_batches), shuffle=False)
@@ -130,15 +129,15 @@ def plan_buckets(
     reader = Lengths(lengths, n_records)
     bounds = _check_boundaries(boundaries)
     n_buckets = len(bounds) + 1
-    given = [batch_size] * n_buckets if isinstance(batch_size, int | np.integer) else list(batch_size)
-    if len(given) == len(bounds) and len(given):
-        given.append(given[-1])
-    if len(given) != n_buckets:
+    per_bucket = [batch_size] * n_buckets if isinstance(batch_size, int | np.integer) else list(batch_size)
+    if len(per_bucket) == len(bounds) and len(per_bucket):
+        per_bucket.append(per_bucket[-1])
+    if len(per_bucket) != n_buckets:
         raise UsageError(
             f"one batch size, or one for each of {n_buckets} buckets (the last for longer records)",
-            got=f"{len(given)} sizes",
+            got=f"{len(per_bucket)} sizes",
         )
-    sizes = np.array([require("batch_size", size, least=1) for size in given], np.int64)
+    sizes = np.array([require("batch_size", size, least=1) for size in per_bucket], np.int64)
     require_choice("remainder", remainder, REMAINDERS)
 
     cuts = cut_evenly(reader.n_docs, SUPERBLOCK).tolist()

@@ -1,11 +1,11 @@
 """Token-budget batches ("dynamic batch size"): rows x padded length never exceeds the budget, as `step -> records`.
 
-Records are taken in windows of about 2**20, sorted by padded length (rounded up to a multiple or to declared shapes)
-and cut greedily, longest first. All of it happens on the histogram of padded lengths, so building costs a pass over
-the lengths and a few numbers a window. Batches that pad to the same length form a pool, whose records are dealt anew
-to its batches in every epoch; the order of batches is drawn anew too. The number of batches and their shapes are the
-same in every epoch, so any step of any epoch is found directly. Mixing is as good as pools are large: use `multiple`
-or `shapes`. The first touch of a window in an epoch takes about 0.2 s and 4 bytes a record (kept for the last 16).
+Records are processed in windows of about 2**20, sorted by padded length (rounded up to a multiple or to declared
+shapes) and cut greedily into batches, longest first. This uses only the histogram of padded lengths, so building costs
+one pass over the lengths and a few numbers per window. Batches of the same padded length form a pool; every epoch
+assigns the pool's records to its batches differently and permutes the batches. The number of batches and their shapes
+are the same in every epoch, so any step of any epoch is computed directly. Larger pools mix better: use `multiple`
+or `shapes`. The first use of a window in an epoch takes about 0.2 s and 4 bytes per record (cached for the last 16).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import DataError, UsageError
 from penstock.core.randomness import key as make_key
-from penstock.order._pieces import I64, Batches, prefix, ranges
-from penstock.order._recent import Recent
-from penstock.order._superblocks import (
+from penstock.order.lru_cache import LruCache
+from penstock.order.ragged_index import I64, Batches, prefix, ranges
+from penstock.order.superblocks import (
     CACHED,
     SUPERBLOCK,
     WINDOW,
@@ -39,7 +39,7 @@ OVERLONG = ("error", "truncate", "drop")
 
 
 class BudgetReport(NamedTuple):
-    """What the plan holds, in counts; `fill` is the share of places (rows x padded length) that hold a token."""
+    """Counts of a plan; `places` is the sum of rows x padded length, `fill` the share of places that hold a token."""
 
     records: int
     batches: int
@@ -58,15 +58,15 @@ class _Pools(NamedTuple):
 
     width: I64  # padded length
     rows: I64  # rows of a full batch
-    held: I64  # records
+    records: I64  # number of records
     batch_edges: I64  # prefix sum of batches
     record_edges: I64  # prefix sum of records
-    facts: I64
+    totals: I64  # the counts of `_COLUMNS`
 
 
 @dataclass(frozen=True, eq=False)
 class BudgetPlan:
-    """Which records each step's batch holds, and the shape to pad them to. Make it with `plan_budget`."""
+    """Maps steps to records and the shape to pad them to. Created by `plan_budget`; immutable."""
 
     lengths: Lengths
     budget: int
@@ -79,8 +79,8 @@ class BudgetPlan:
     ranks: int
     edges: I64
     table: I64
-    _pools: Recent[_Pools] = field(repr=False)
-    _dealt: Recent[NDArray[np.uint32]] = field(repr=False)
+    _pools: LruCache[_Pools] = field(repr=False)
+    _assigned: LruCache[NDArray[np.uint32]] = field(repr=False)
 
     @property
     def n_batches(self) -> int:
@@ -89,30 +89,30 @@ class BudgetPlan:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """With declared shapes: every (rows, length) a batch may have; in static mode each batch has one of them."""
+        """With declared shapes: every (rows, length) of a full batch; in static mode each batch has one of them."""
         return [(self._rows(width), width) for width in self.widths.tolist()]
 
     @property
     def longest(self) -> int:
-        """The greatest padded length of a record that fits."""
+        """The largest padded length that fits the budget."""
         return int(self.widths[-1]) if len(self.widths) else self.share // self.multiple * self.multiple
 
     @property
     def share(self) -> int:
-        """The tokens that one of the `ranks` may get."""
+        """The token budget of one rank."""
         return self.budget // self.ranks
 
     def report(self) -> BudgetReport:
-        """Counts over the whole plan."""
-        facts = dict(zip(_COLUMNS, self.table.sum(axis=0).tolist(), strict=True))
-        fill = facts["tokens"] / facts["places"] if facts["places"] else 1.0
-        return BudgetReport(records=self.lengths.n_docs, fill=fill, **facts)
+        """Counts over one epoch."""
+        totals = dict(zip(_COLUMNS, self.table.sum(axis=0).tolist(), strict=True))
+        fill = totals["tokens"] / totals["places"] if totals["places"] else 1.0
+        return BudgetReport(records=self.lengths.n_docs, fill=fill, **totals)
 
     def batch(self, steps: Any, epoch: int = 0, *, shuffle: bool = True) -> Batches:
-        """The records of many steps, and `rows` x `lengths` to pad each to, never more than the budget.
+        """Returns the records of many steps and the shape, `rows` x `lengths`, to pad each to: at most the budget.
 
-        In static mode `rows` may exceed the records of a batch: the caller fills up. Without `shuffle`, batches come
-        longest first, window by window; which records share one still depends on the epoch.
+        In static mode `rows` may exceed the records of a batch: the caller pads it. Without `shuffle`, batches are
+        ordered longest first in each window; which records share a batch still depends on the epoch.
         """
         number = require_within("steps", steps, self.n_batches)
         if shuffle:
@@ -128,25 +128,26 @@ class BudgetPlan:
             pool = np.searchsorted(pools.batch_edges, local, side="right") - 1
             inside = (local - pools.batch_edges[pool]) * pools.rows[pool]
             first[mine] = pools.record_edges[pool] + inside
-            count[mine] = np.minimum(pools.rows[pool], pools.held[pool] - inside)
+            count[mine] = np.minimum(pools.rows[pool], pools.records[pool] - inside)
             rows[mine], width[mine] = pools.rows[pool], pools.width[pool]
         offsets = prefix(count)
         records = np.empty(int(offsets[-1]), np.int64)
         for w in touched:
             mine = window == w
-            dealt = self._dealt.get((w, epoch), lambda w=w: self._deal(w, epoch))  # type: ignore[misc]
-            records[ranges(offsets[:-1][mine], count[mine])] = dealt[ranges(first[mine], count[mine])] + self.edges[w]
+            assigned = self._assigned.get((w, epoch), lambda w=w: self._assign(w, epoch))  # type: ignore[misc]
+            chosen = assigned[ranges(first[mine], count[mine])] + self.edges[w]
+            records[ranges(offsets[:-1][mine], count[mine])] = chosen
         return Batches(offsets, records, rows if self.static else count, width)
 
     def _each(self) -> str:
         return "" if self.ranks == 1 else f" on each of {self.ranks} ranks"
 
     def _rows(self, width: int) -> int:
-        fitting = self.share // width * self.ranks  # so that shares filled up to equal rows still fit
+        fitting = self.share // width * self.ranks  # so that ranks padded to equal rows still fit
         return fitting if self.max_rows is None else min(fitting, self.max_rows)
 
     def _classes(self, w: int) -> tuple[I64, I64]:
-        """The class of each record of window w (rising with padded length, 0 for left out), and partial facts."""
+        """Returns the class of each record of window w (increasing with padded length, 0 if dropped), and counts."""
         start = int(self.edges[w])
         lengths = self.lengths.read(start, int(self.edges[w + 1]))
         long = np.flatnonzero(lengths > self.longest)
@@ -158,7 +159,7 @@ class BudgetPlan:
                 fix='raise the budget or the largest shape, or pass overlong="truncate" or "drop"',
             )
         lengths[long] = self.longest
-        # An empty record still takes a row, so it counts as one token when its class is found.
+        # An empty record still takes a row, so it has the class of one token.
         if len(self.widths):
             classes = np.searchsorted(self.widths, lengths) + 1
         else:
@@ -169,38 +170,38 @@ class BudgetPlan:
         return classes, np.array([0, dropped, len(long) - dropped, int(lengths.sum()), 0], np.int64)
 
     def _pool(self, w: int) -> _Pools:
-        """Cuts the sorted window greedily: the longest record left sets the padded length and so the rows."""
-        classes, facts = self._classes(w)
+        """Cuts the sorted window greedily: the longest remaining record sets the padded length and so the rows."""
+        classes, totals = self._classes(w)
         counts = np.bincount(classes, minlength=1).tolist()
         widths: list[int] = []
         rows: list[int] = []
-        held: list[int] = []
+        records: list[int] = []
         free = 0  # rows still free in the last batch
         for c in range(len(counts) - 1, 0, -1):
             moved = min(free, counts[c])
             if moved:
-                held[-1] += moved
+                records[-1] += moved
                 free -= moved
             left = counts[c] - moved
             if left:
                 widths.append(int(self.widths[c - 1]) if len(self.widths) else c * self.multiple)
                 rows.append(self._rows(widths[-1]))
-                held.append(left)
+                records.append(left)
                 free = -left % rows[-1]
-        width, row, count = (np.array(values, np.int64) for values in (widths, rows, held))
+        width, row, count = (np.array(values, np.int64) for values in (widths, rows, records))
         n_batches = -(-count // row) if len(row) else count
-        facts[0] = int(n_batches.sum())
-        facts[4] = int((width * (n_batches * row if self.static else count)).sum())
-        return _Pools(width, row, count, prefix(n_batches), prefix(count), facts)
+        totals[0] = int(n_batches.sum())
+        totals[4] = int((width * (n_batches * row if self.static else count)).sum())
+        return _Pools(width, row, count, prefix(n_batches), prefix(count), totals)
 
-    def _deal(self, w: int, epoch: int) -> NDArray[np.uint32]:
-        """The records of window w by pool, those of a pool in an order drawn for this epoch; left-out ones last."""
+    def _assign(self, w: int, epoch: int) -> NDArray[np.uint32]:
+        """Returns the records of window w by pool, permuted inside each pool for this epoch; dropped ones last."""
         classes, _ = self._classes(w)
         pools = self._pools.get(w, lambda: self._pool(w))
         key = make_key(self.key, "budget", epoch, w)
         by_class = sort_shuffled(int(classes.max(initial=0)) - classes, make_key(key, "sort"))
-        pool_of = np.full(len(classes), len(pools.held), np.int64)
-        pool_of[by_class[: int(pools.record_edges[-1])]] = np.repeat(np.arange(len(pools.held)), pools.held)
+        pool_of = np.full(len(classes), len(pools.records), np.int64)
+        pool_of[by_class[: int(pools.record_edges[-1])]] = np.repeat(np.arange(len(pools.records)), pools.records)
         return sort_shuffled(pool_of, make_key(key, "deal"))
 
 
@@ -218,12 +219,12 @@ def plan_budget(
     overlong: str = "error",
     ranks: int = 1,
 ) -> BudgetPlan:
-    """Plans batches of at most `budget` tokens, padding counted.
+    """Plans batches of at most `budget` tokens, padding included.
 
-    The padded length of a batch is that of its longest record rounded up to `multiple`, or to the next of `shapes`
-    (lengths). `static` fixes the rows too, to `budget // length` (at most `max_rows`), for compilers that want few
-    shapes. A record that cannot fit is refused with its number ("error"), cut off ("truncate") or left out ("drop").
-    With `ranks` a batch keeps within the budget also when its rows are filled up to a multiple of that number.
+    The padded length of a batch is its longest record rounded up to `multiple`, or to the next of `shapes`
+    (lengths). `static` also fixes the rows, to `budget // length` (at most `max_rows`), for compilers that need few
+    shapes. A record that cannot fit raises with its number ("error"), is cut off ("truncate") or left out ("drop").
+    With `ranks` a batch stays within the budget also when its rows are padded to a multiple of that number.
 
     >>> plan = plan_budget(np.array([9, 3, 4, 8, 2]), budget=16, multiple=4, key=1)
     >>> batches = plan.batch(np.arange(plan.n_batches), shuffle=False)
@@ -260,8 +261,8 @@ def plan_budget(
     table = np.zeros((len(edges) - 1, len(_COLUMNS)), np.int64)
     plan = BudgetPlan(
         reader, budget, widths, multiple, max_rows, static, overlong, int(key), ranks, edges, table,
-        Recent(4 * CACHED), Recent(CACHED),
+        LruCache(4 * CACHED), LruCache(CACHED),
     )  # fmt: skip
     for w in range(len(table)):
-        table[w] = plan._pools.get(w, lambda w=w: plan._pool(w)).facts  # type: ignore[misc]
+        table[w] = plan._pools.get(w, lambda w=w: plan._pool(w)).totals  # type: ignore[misc]
     return plan

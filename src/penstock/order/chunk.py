@@ -1,9 +1,9 @@
-"""Concat-and-chunk: all documents one after another, cut every `stride` tokens, as a function `chunk i -> pieces`.
+"""Concat-and-chunk: all documents concatenated and cut every `stride` tokens, as a function `chunk i -> pieces`.
 
-The stream runs through the superblocks in order; inside each, documents are permuted anew for every epoch (or
-left in their natural order). Chunk i is the tokens [i * stride, i * stride + length) of that stream, found by
-binary search. Building the plan reads every length once and keeps one number a superblock; the first touch of a
-superblock in an epoch takes about 0.1 s and 12 bytes a document (kept for the last 16), any chunk after that 0.1 ms.
+The stream goes through the superblocks in order; inside each, documents are permuted differently each epoch (or
+kept in their original order). Chunk i is the tokens [i * stride, i * stride + length) of that stream, found by
+binary search. Building the plan reads every length once and keeps one number per superblock; the first use of a
+superblock in an epoch takes about 0.1 s and 12 bytes per document (cached for the last 16), any later chunk 0.1 ms.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import UsageError
 from penstock.core.randomness import key as make_key
-from penstock.order._pieces import I64, Pieces, prefix, put_in_rows, ranges
-from penstock.order._recent import Recent
-from penstock.order._superblocks import (
+from penstock.order.lru_cache import LruCache
+from penstock.order.ragged_index import I64, Pieces, prefix, put_in_rows, ranges
+from penstock.order.shuffle import permute
+from penstock.order.superblocks import (
     CACHED,
     SUPERBLOCK,
     WINDOW,
@@ -31,11 +32,10 @@ from penstock.order._superblocks import (
     require_within,
     shuffle_windows,
 )
-from penstock.order.shuffle import permute
 
 
 class _Stream(NamedTuple):
-    """A superblock as a stretch of the stream: its documents in order, and where each begins."""
+    """One superblock of the stream: its documents in order, and the offset of each."""
 
     documents: NDArray[np.uint32]
     edges: I64
@@ -43,7 +43,7 @@ class _Stream(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ChunkPlan:
-    """Which pieces of which documents make up each chunk. Make it with `ChunkPlan.build`; it is immutable.
+    """Maps chunks to pieces of documents. Created by `ChunkPlan.build`; immutable.
 
     >>> plan = ChunkPlan.build(np.array([3, 4, 1]), length=4, key=0, permuted=False)
     >>> pieces = plan.chunk([0, 1])
@@ -61,7 +61,7 @@ class ChunkPlan:
     n_chunks: int
     edges: I64
     tokens_before: I64
-    _streams: Recent[_Stream] = field(repr=False)
+    _streams: LruCache[_Stream] = field(repr=False)
 
     @classmethod
     def build(
@@ -78,8 +78,8 @@ class ChunkPlan:
     ) -> ChunkPlan:
         """Plans all chunks.
 
-        `stride` is `length` unless given; `length=L + 1, stride=L` gives inputs and shifted targets that miss no
-        token. The tokens after the last full chunk are left out ("drop") or make a chunk of their own ("short").
+        `stride` is `length` by default; `length=L + 1, stride=L` is for inputs and shifted targets that miss no
+        token. The tokens after the last full chunk are left out ("drop") or form a shorter chunk ("short").
         """
         reader = Lengths(lengths, n_docs)
         require("length", length, least=1)
@@ -98,40 +98,40 @@ class ChunkPlan:
         covered = (n_chunks - 1) * step + length if n_chunks else 0
         if remainder == "short" and covered < total:
             n_chunks += 1
-        return cls(reader, length, step, int(key), permuted, n_chunks, edges, before, Recent(CACHED))
+        return cls(reader, length, step, int(key), permuted, n_chunks, edges, before, LruCache(CACHED))
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of the stream."""
+        """Number of tokens of the stream."""
         return int(self.tokens_before[-1])
 
     @property
     def left_out(self) -> int:
-        """Tokens after the last chunk."""
+        """Number of tokens after the last chunk."""
         return max(0, self.n_tokens - ((self.n_chunks - 1) * self.stride + self.length if self.n_chunks else 0))
 
     def shuffled(self, positions: Any, epoch: int = 0, *, window: int = WINDOW) -> I64:
-        """Position in the epoch's order -> chunk: superblocks permuted, then chunks inside windows of superblocks."""
+        """Returns the chunk at each position of an epoch: superblocks permuted, then chunks inside windows of them."""
         checked = require_within("positions", positions, self.n_chunks)
         require("window", window, least=1)
         begins = np.minimum(self.n_chunks, -(-self.tokens_before // self.stride))
         return shuffle_windows(checked, np.diff(begins), window, make_key(self.key, "chunk order", epoch))
 
     def chunk(self, chunks: Any, epoch: int = 0) -> Pieces:
-        """The pieces of many chunks, in the order asked; inside a chunk in the order of the stream."""
+        """Returns the pieces of many chunks, in the requested order; inside a chunk in stream order."""
         wanted = require_within("chunks", chunks, self.n_chunks)
         begin = wanted * self.stride
         end = np.minimum(begin + self.length, self.n_tokens)
         first = np.searchsorted(self.tokens_before, begin, side="right") - 1
         spanned = np.searchsorted(self.tokens_before, end, side="left") - first
-        block = ranges(first, spanned)  # a chunk may run on into the next superblocks
+        block = ranges(first, spanned)  # a chunk may continue in the next superblocks
         row = np.repeat(np.arange(len(wanted)), spanned)
         parts = []
         for s in np.unique(block).tolist():
             if self.tokens_before[s] == self.tokens_before[s + 1]:
                 continue  # only documents without tokens
             mine = row[block == s]
-            stream = self._streams.get((s, epoch), lambda s=s: self._lay(s, epoch))  # type: ignore[misc]
+            stream = self._streams.get((s, epoch), lambda s=s: self._stream(s, epoch))  # type: ignore[misc]
             base, size = int(self.tokens_before[s]), int(stream.edges[-1])
             low, high = (np.maximum(begin[mine] - base, 0), np.minimum(end[mine] - base, size))
             head = np.searchsorted(stream.edges, low, side="right") - 1
@@ -139,7 +139,7 @@ class ChunkPlan:
             at = ranges(head, count)
             start = np.maximum(np.repeat(low, count) - stream.edges[at], 0)
             stop = np.minimum(np.repeat(high, count), stream.edges[at + 1]) - stream.edges[at]
-            kept = stop > start  # documents without tokens are no pieces
+            kept = stop > start  # skip documents without tokens
             documents = stream.documents[at[kept]].astype(np.int64) + int(self.edges[s])
             parts.append((np.repeat(mine, count)[kept], documents, start[kept], (stop - start)[kept]))
         if not parts:
@@ -150,8 +150,8 @@ class ChunkPlan:
         )
         return put_in_rows(rows, len(wanted), documents, starts, lengths)
 
-    def _lay(self, s: int, epoch: int) -> _Stream:
-        """The documents of superblock s in the order of this epoch, end to end."""
+    def _stream(self, s: int, epoch: int) -> _Stream:
+        """Concatenates the documents of superblock s in the order of this epoch."""
         lengths = self.lengths.read(int(self.edges[s]), int(self.edges[s + 1]))
         order = np.arange(len(lengths), dtype=np.int64)
         if self.permuted:

@@ -1,16 +1,16 @@
 """A mixture of sources: which source each position draws from, and which draw of that source it is.
 
-Positions are cut in blocks. Before a block edge x positions into a stage, source k has been drawn
-`floor(w_k * x + phase_k)` times; the source with the largest weight takes what is left. Inside a block the labels
-stand in a random order keyed by the block. So, counted from the start of the stage, every source but the largest is
-within one draw of what was wanted at every edge, and a weight of one in a million is drawn once in a million.
+Positions are cut into blocks. Before a block edge x positions into a stage, source k has been drawn
+`floor(w_k * x + phase_k)` times; the source with the largest weight gets the rest. Inside a block the sources are
+permuted with a key of the block. So at every edge every source but the largest is within one draw of its exact share,
+counted from the start of the stage, and a weight of one in a million is drawn once in a million.
 
-Any position is computed by itself: nothing is stored per sample, and position 10**15 costs what position 0 costs.
+Any position is computed on its own: nothing is stored per sample, and position 10**15 costs the same as position 0.
 A call costs about 0.2 us per position of every block it touches (`block` positions, 1,024 unless a very even mixture
-of many sources needs more: (sources - 1) / largest weight), so ask for neighbouring positions together.
+of many sources needs more: (sources - 1) / largest weight), so request neighbouring positions together.
 
 A stage changes the weights from one exact position on. Appending a stage changes no position before it: each source
-goes on with its next draw.
+continues with its next draw.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _ONE = 1 << _SHIFT
 
 @dataclass(frozen=True)
 class Mixture:
-    """Sources drawn in given proportions, in closed form.
+    """Draws from sources in fixed proportions, in closed form.
 
-    `weights` are normalised. `sizes` holds the number of items of each source, None where it is endless; they are used
-    by `first_exhausted` and `all_exhausted` only, `pick` goes on for ever. `stages` are (start position, weights).
+    `weights` are normalised. `sizes` holds the number of items of each source, None where it is endless; only
+    `first_exhausted` and `all_exhausted` use them, `pick` never ends. `stages` are (start position, weights).
 
     >>> mixture = Mixture(weights=(3, 1), sizes=(100, 100), key=7, block=4)
     >>> source, draw = mixture.pick(np.arange(8))
@@ -64,18 +64,18 @@ class Mixture:
         object.__setattr__(self, "stages", stages)
 
     def pick(self, position: Any) -> tuple[I64, I64]:
-        """The source of each position and the number of that draw: 0, 1, 2, ... in the order of positions.
+        """Returns the source of each position and the number of that draw: 0, 1, 2, ... in the order of positions.
 
-        The caller finds the item: pass `draw // size`, item `draw % size` of that pass.
+        The item is number `draw % size` of pass `draw // size` over that source.
         """
-        given = np.asarray(position, np.int64)
-        flat = given.ravel()
+        positions = np.asarray(position, np.int64)
+        flat = positions.ravel()
         if flat.size and (int(flat.min()) < 0 or int(flat.max()) > LARGEST):
             raise UsageError(
                 "positions from 0 to 2**62",
                 got=f"{int(flat.min())} to {int(flat.max())}",
                 where="mixture",
-                fix="ask for positions of the training sequence",
+                fix="use positions of the training sequence",
             )
         source, draw = np.empty(flat.shape, np.int64), np.empty(flat.shape, np.int64)
         stage_of = np.searchsorted(self._starts, flat, side="right") - 1
@@ -86,43 +86,43 @@ class Mixture:
             block_of, slot = np.divmod(flat[in_stage] - stage.start, stage.block)
             blocks, begin = np.unique(block_of, return_index=True)
             for block, low, high in zip(blocks.tolist(), begin, [*begin[1:], in_stage.size], strict=True):
-                labels, draws = stage.lay_out(block)
+                labels, draws = stage.block_draws(block)
                 source[in_stage[low:high]], draw[in_stage[low:high]] = labels[slot[low:high]], draws[slot[low:high]]
-        return source.reshape(given.shape), draw.reshape(given.shape)
+        return source.reshape(positions.shape), draw.reshape(positions.shape)
 
     def counts(self, position: int) -> I64:
-        """How often each source is drawn before a position."""
+        """Returns how often each source is drawn before a position."""
         return self._stage_at(position).counts(position)
 
     def first_exhausted(self) -> int | None:
-        """After how many positions the first source has given each of its items once; None if none ever does."""
+        """Number of positions after which the first source has been read once completely; None if none ever is."""
         ends = [end for end in self._ends() if end is not None]
         return min(ends) if ends else None
 
     def all_exhausted(self) -> int | None:
-        """After how many positions every finite source has given each of its items once; None if one never does."""
+        """Number of positions after which every finite source has been read once completely; None if one never is."""
         ends = self._ends()
         known = [end for end in ends if end is not None]
         return max(known) if known and len(known) == len(ends) else None
 
     def exhausted(self, source: int) -> int | None:
-        """The position after the last draw of the first pass over a source: None if it is endless or never reached."""
+        """Position after the last draw of the first pass over a source; None if it is endless or never completed."""
         size = self.sizes[source]
         if size is None:
             return None
 
-        # Doubles, then halves, over whole blocks; only the last block is laid out.
-        def given_before(position: int) -> int:
+        # Exponential, then binary search over block edges; only the last block is computed in full.
+        def drawn_before(position: int) -> int:
             stage = self._stage_at(position)
             return stage.edge((position - stage.start) // stage.block)[source]
 
-        beyond = _first(lambda p: given_before(p) >= size, LARGEST)
+        beyond = _first(lambda p: drawn_before(p) >= size, LARGEST)
         if beyond is None:
             return None
         # `beyond` is the first block edge (or stage start) with enough draws, so the last of them lies just before it.
         stage = self._stage_at(beyond - 1)
         block = (beyond - 1 - stage.start) // stage.block
-        labels, draws = stage.lay_out(block)
+        labels, draws = stage.block_draws(block)
         slot = int(np.flatnonzero((labels == source) & (draws == size - 1))[0])
         return stage.start + block * stage.block + slot + 1
 
@@ -146,14 +146,14 @@ class Mixture:
                 "a position from 0 to 2**62",
                 got=str(position),
                 where="mixture",
-                fix="ask for a position of the training sequence",
+                fix="use a position of the training sequence",
             )
         return self._plan[int(np.searchsorted(self._starts, position, side="right")) - 1]
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """A stretch of constant weights, laid out as if it never ended: the next stage cuts it where that one starts."""
+    """A range of positions with constant weights, computed as if it never ended: the next stage cuts it off."""
 
     start: int
     base: tuple[int, ...]  # draws of each source before the stage
@@ -164,14 +164,14 @@ class _Stage:
     key: int
 
     def edge(self, block: int) -> list[int]:
-        """Draws of each source before a block of this stage."""
+        """Returns the number of draws of each source before a block of this stage."""
         x = block * self.block
-        given = [b + ((w * x + p) >> _SHIFT) for b, w, p in zip(self.base, self.weights, self.phase, strict=True)]
-        given[self.largest] += self.start + x - sum(given)
-        return given
+        drawn = [b + ((w * x + p) >> _SHIFT) for b, w, p in zip(self.base, self.weights, self.phase, strict=True)]
+        drawn[self.largest] += self.start + x - sum(drawn)
+        return drawn
 
-    def lay_out(self, block: int) -> tuple[I64, I64]:
-        """The source of each position of a block and the number of each draw."""
+    def block_draws(self, block: int) -> tuple[I64, I64]:
+        """Returns the source of each position of a block and the number of each draw."""
         before = np.array(self.edge(block), np.int64)
         number = np.array(self.edge(block + 1), np.int64) - before
         first = np.cumsum(number) - number
@@ -185,10 +185,10 @@ class _Stage:
 
     def counts(self, position: int) -> I64:
         block, slot = divmod(position - self.start, self.block)
-        given = np.array(self.edge(block), np.int64)
+        drawn = np.array(self.edge(block), np.int64)
         if slot:
-            given += np.bincount(self.lay_out(block)[0][:slot], minlength=given.size)
-        return given
+            drawn += np.bincount(self.block_draws(block)[0][:slot], minlength=drawn.size)
+        return drawn
 
 
 def _stage(mixture: Mixture, start: int, weights: tuple[float, ...], base: list[int]) -> _Stage:
@@ -199,13 +199,13 @@ def _stage(mixture: Mixture, start: int, weights: tuple[float, ...], base: list[
     phase = tuple(randomness.key(mixture.key, "phase", start, k) << (_SHIFT - 64) for k in range(len(scaled)))
     largest = scaled.index(max(scaled))
     others = sum(1 for k, weight in enumerate(scaled) if weight and k != largest)
-    # In a block of at least this length all others can be due at once without using more than the block has.
+    # In a block of at least this length all other sources can be due at once and still fit.
     shortest = -(-others * _ONE // scaled[largest])
     return _Stage(start, tuple(base), scaled, phase, largest, max(mixture.block, shortest), mixture.key)
 
 
 def _first(reached: Callable[[int], bool], limit: int) -> int | None:
-    """The smallest argument for which a monotone condition holds."""
+    """Returns the smallest argument for which a monotone condition holds."""
     high = 1
     while not reached(high):
         if high >= limit:
@@ -228,7 +228,7 @@ def _check(mixture: Mixture) -> None:
             "a size for each weight",
             got=f"{sources} weights, {len(mixture.sizes)} sizes",
             where="mixture",
-            fix="give None as the size of an endless source",
+            fix="use None as the size of an endless source",
         )
     for k, size in enumerate(mixture.sizes):
         if size is not None and size < 1:
@@ -244,13 +244,13 @@ def _check(mixture: Mixture) -> None:
                 f"stages in ascending order, this one after position {last}",
                 got=str(start),
                 where="mixture stages",
-                fix="append a stage; never insert one before a position that has been used",
+                fix="append stages only; never insert one before a position that was already used",
             )
         if len(weights) != sources:
             raise UsageError(
                 f"{sources} weights, one for each source",
                 got=str(len(weights)),
                 where=f"mixture stage at position {start}",
-                fix="give weight 0 to a source that is not used in the stage",
+                fix="use weight 0 for a source that is not in the stage",
             )
         last = start

@@ -1,14 +1,14 @@
-"""Packing: documents into rows of `capacity` tokens with almost no padding, as a function `pack p -> documents`.
+"""Packs documents into rows of `capacity` tokens with almost no padding, as a function `pack p -> documents`.
 
-Best-fit-decreasing on the histogram of lengths, superblock by superblock (about 2**20 documents each). The plan is
-patterns x multiplicities: kilobytes a superblock, whatever the documents. Building it reads every length once: about
-0.25 s for 10 million documents at capacity 4096, and 15 MB. The first touch of a superblock in an
-epoch sorts its documents by length (0.1 s, 4 bytes a document, kept for the last 16); after that any pack
-takes about 0.1 ms, and packs asked for together much less each.
+Best-fit-decreasing on the histogram of lengths, one superblock (about 2**20 documents) at a time. The plan stores
+patterns x multiplicities: kilobytes per superblock. Building it reads every length once: about 0.25 s for 10 million
+documents at capacity 4096, and 15 MB. The first use of a superblock in an epoch sorts its documents by length (0.1 s,
+4 bytes per document, cached for the last 16); after that any pack takes about 0.1 ms, and many packs per call much
+less each.
 
-Lengths decide the patterns, so they and the number of packs are the same in every epoch. Which of the documents of a
-length fills a place is drawn anew for each epoch, so documents meet other neighbours every time: nearly all of them
-when a superblock is full, fewer in a corpus so small (thousands) that many lengths occur once.
+Lengths determine the patterns, so these and the number of packs are the same in every epoch. Which document of a
+length goes where is drawn for each epoch, so documents get different neighbours: nearly all of them in a full
+superblock, fewer in a corpus so small (thousands) that many lengths occur once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import DataError, UsageError
 from penstock.core.randomness import key as make_key
-from penstock.order._histogram import Patterns, best_fit
-from penstock.order._pieces import I64, Pieces, prefix, put_in_rows, ranges
-from penstock.order._recent import Recent
-from penstock.order._superblocks import (
+from penstock.order.best_fit import Patterns, best_fit
+from penstock.order.lru_cache import LruCache
+from penstock.order.ragged_index import I64, Pieces, prefix, put_in_rows, ranges
+from penstock.order.superblocks import (
     CACHED,
     SUPERBLOCK,
     WINDOW,
@@ -42,13 +42,13 @@ OVERLONG = ("split", "truncate", "drop", "error")
 
 
 class PackReport(NamedTuple):
-    """What packing did to the documents, in counts; `fill` is the share of places that hold a token."""
+    """Counts of a plan; `fill` is the share of places (packs x capacity) that hold a token."""
 
     documents: int
     packs: int
     pieces: int
     tokens: int
-    empty: int  # documents without tokens: in no pack
+    empty: int  # documents without tokens, which are in no pack
     dropped: int
     truncated: int
     split: int
@@ -61,36 +61,36 @@ _SPLIT = 1 << 31  # far above any document's number in its superblock
 _COLUMNS = ("packs", "pieces", "tokens", "empty", "dropped", "truncated", "split", "lost_tokens")
 
 
-class _Cut(NamedTuple):
-    """A superblock after the policy for over-long documents: what each contributes to the histogram, and the rest."""
+class _SplitLengths(NamedTuple):
+    """The lengths of a superblock after the policy for over-long documents."""
 
     tails: I64  # length of each document's last piece; 0 for none
     split: I64  # the documents that are split, ascending
-    heads: I64  # how many full pieces each of those gives before its last
-    facts: I64  # the counts of `_COLUMNS`, `packs` still without the packed ones
+    heads: I64  # number of full pieces of each of those before its last
+    totals: I64  # the counts of `_COLUMNS`; `packs` counts only the full pieces yet
 
 
-class _Layout(NamedTuple):
-    """The packs of a superblock: first one pack for each full head, then the patterns."""
+class _BlockPacks(NamedTuple):
+    """The packs of a superblock: first one pack for each full piece of a split document, then the patterns."""
 
     patterns: Patterns
     n_heads: int
     pack_edges: I64  # prefix sum of patterns.uses, shifted by n_heads
-    facts: I64
+    totals: I64
 
 
-class _Sorted(NamedTuple):
-    """The documents of a superblock in one epoch, sorted by the length they bring to the histogram."""
+class _SortedDocuments(NamedTuple):
+    """The documents of a superblock in one epoch, sorted by the length of their last piece."""
 
-    order: NDArray[np.uint32]  # with `_SPLIT` added where only the rest of a document is left
-    first: I64  # where each length begins in `order`
+    order: NDArray[np.uint32]  # `_SPLIT` is added where the piece is the tail of a split document
+    first: I64  # offset of each length in `order`
     split: I64
     head_edges: I64
 
 
 @dataclass(frozen=True, eq=False)
 class PackPlan:
-    """Which pieces of which documents make up each pack. Make it with `PackPlan.build`; it is immutable.
+    """Maps packs to pieces of documents. Created by `PackPlan.build`; immutable.
 
     >>> plan = PackPlan.build(np.array([5, 3, 8, 2, 6]), capacity=8, key=7)
     >>> plan.n_packs, plan.report().fill
@@ -108,8 +108,8 @@ class PackPlan:
     edges: I64
     table: I64
     packs_before: I64
-    _layouts: Recent[_Layout] = field(repr=False)
-    _sorted: Recent[_Sorted] = field(repr=False)
+    _block_packs: LruCache[_BlockPacks] = field(repr=False)
+    _sorted: LruCache[_SortedDocuments] = field(repr=False)
 
     @classmethod
     def build(
@@ -126,9 +126,9 @@ class PackPlan:
     ) -> PackPlan:
         """Plans all packs.
 
-        `lengths` is an array, or a function giving the lengths of documents [a, b) (then `n_docs` is needed).
-        A document longer than `capacity` is cut into full packs and a rest ("split"), cut off ("truncate"), left out
-        ("drop") or refused ("error"). Documents of length 0 are left out and counted. `max_docs` caps the documents
+        `lengths` is an array, or a function that returns the lengths of documents [a, b) (then `n_docs` is required).
+        A document longer than `capacity` is split into full packs and a tail ("split"), cut off ("truncate"), left out
+        ("drop") or raises ("error"). Documents of length 0 are left out and counted. `max_docs` limits the documents
         of one pack. `table`, from an earlier plan of the same documents, saves the pass over all lengths.
         """
         reader = Lengths(lengths, n_docs)
@@ -157,12 +157,12 @@ class PackPlan:
             edges=edges,
             table=known,
             packs_before=np.zeros(len(edges), np.int64),
-            _layouts=Recent(4 * CACHED),
-            _sorted=Recent(CACHED),
+            _block_packs=LruCache(4 * CACHED),
+            _sorted=LruCache(CACHED),
         )
         if table is None:
             for s in range(shape[0]):
-                known[s] = plan._layouts.get(s, lambda s=s: plan._lay_out(s)).facts  # type: ignore[misc]
+                known[s] = plan._block_packs.get(s, lambda s=s: plan._pack_block(s)).totals  # type: ignore[misc]
         np.cumsum(known[:, 0], out=plan.packs_before[1:])
         return plan
 
@@ -172,20 +172,20 @@ class PackPlan:
         return int(self.packs_before[-1])
 
     def report(self) -> PackReport:
-        """Counts over the whole plan: what was dropped, truncated, split and padded."""
-        facts = dict(zip(_COLUMNS, self.table.sum(axis=0).tolist(), strict=True))
-        places = facts["packs"] * self.capacity
-        fill = facts["tokens"] / places if places else 1.0
-        return PackReport(documents=self.lengths.n_docs, padding=places - facts["tokens"], fill=fill, **facts)
+        """Counts over one epoch: what was dropped, truncated, split and padded."""
+        totals = dict(zip(_COLUMNS, self.table.sum(axis=0).tolist(), strict=True))
+        places = totals["packs"] * self.capacity
+        fill = totals["tokens"] / places if places else 1.0
+        return PackReport(documents=self.lengths.n_docs, padding=places - totals["tokens"], fill=fill, **totals)
 
     def shuffled(self, positions: Any, epoch: int = 0, *, window: int = WINDOW) -> I64:
-        """Position in the epoch's order -> pack: superblocks permuted, then packs inside windows of superblocks."""
+        """Returns the pack at each position of an epoch: superblocks permuted, then packs inside windows of them."""
         checked = require_within("positions", positions, self.n_packs)
         require("window", window, least=1)
         return shuffle_windows(checked, self.table[:, 0], window, make_key(self.key, "pack order", epoch))
 
     def pack(self, packs: Any, epoch: int = 0) -> Pieces:
-        """The pieces of many packs, in the order asked; in a pack the longest comes first.
+        """Returns the pieces of many packs, in the requested order; in a pack the longest comes first.
 
         Each document piece is in exactly one pack of an epoch, and no pack exceeds the capacity.
         """
@@ -203,22 +203,22 @@ class PackPlan:
         return put_in_rows(row, len(wanted), document, start, length)
 
     def _in_block(self, s: int, rows: I64, local: I64, epoch: int) -> tuple[I64, I64, I64, I64]:
-        """Row, document, start and length of every piece of the packs `local` of superblock s."""
-        layout = self._layouts.get(s, lambda: self._lay_out(s))
+        """Returns row, document, start and length of every piece of the packs `local` of superblock s."""
+        block = self._block_packs.get(s, lambda: self._pack_block(s))
         docs = self._sorted.get((s, epoch), lambda: self._sort(s, epoch))
         base = int(self.edges[s])
-        in_head = local < layout.n_heads
+        in_head = local < block.n_heads
         head = local[in_head]
         split_at = np.searchsorted(docs.head_edges, head, side="right") - 1
         head_start = (head - docs.head_edges[split_at]) * self.capacity
 
         packed = local[~in_head]
-        patterns = layout.patterns
-        group = np.searchsorted(layout.pack_edges, packed, side="right") - 1
+        patterns = block.patterns
+        group = np.searchsorted(block.pack_edges, packed, side="right") - 1
         n_runs = patterns.run_offsets[group + 1] - patterns.run_offsets[group]
         run = ranges(patterns.run_offsets[group], n_runs)
         copies = patterns.copies[run]
-        use: I64 = np.repeat(packed - layout.pack_edges[group], n_runs)  # how many packs took from each run before
+        use: I64 = np.repeat(packed - block.pack_edges[group], n_runs)  # number of earlier packs of the same pattern
         kth = ranges(patterns.first[run] + use * copies, copies)
         length = np.repeat(patterns.length[run], copies)
         tail = docs.order[docs.first[length] + kth].astype(np.int64)
@@ -238,7 +238,7 @@ class PackPlan:
             np.concatenate([np.full(len(head), self.capacity), length]),
         )
 
-    def _cut(self, s: int) -> _Cut:
+    def _split(self, s: int) -> _SplitLengths:
         """Reads the lengths of superblock s and applies the policy for over-long documents."""
         start = int(self.edges[s])
         tails = self.lengths.read(start, int(self.edges[s + 1]))
@@ -267,32 +267,32 @@ class PackPlan:
         n_heads = int(heads.sum())
         pieces = int(np.count_nonzero(tails)) + n_heads
         tokens = int(tails.sum()) + n_heads * capacity
-        facts = np.array([n_heads, pieces, tokens, empty, dropped, truncated, len(split), lost], np.int64)
-        return _Cut(tails, split, heads, facts)
+        totals = np.array([n_heads, pieces, tokens, empty, dropped, truncated, len(split), lost], np.int64)
+        return _SplitLengths(tails, split, heads, totals)
 
-    def _lay_out(self, s: int) -> _Layout:
+    def _pack_block(self, s: int) -> _BlockPacks:
         """Packs the histogram of superblock s."""
-        cut = self._cut(s)
-        counts = np.bincount(cut.tails, minlength=1).astype(np.int64)
+        tails, _, _, totals = self._split(s)
+        counts = np.bincount(tails, minlength=1).astype(np.int64)
         patterns = best_fit(counts, self.capacity, self.max_docs)
-        n_heads = int(cut.facts[0])
-        cut.facts[0] += patterns.n_packs
-        if self.packs_before[-1] and not np.array_equal(cut.facts, self.table[s]):
+        n_heads = int(totals[0])
+        totals[0] += patterns.n_packs
+        if self.packs_before[-1] and not np.array_equal(totals, self.table[s]):
             raise DataError(
-                "the same document lengths as when the plan was made",
-                got=f"counts {cut.facts.tolist()} instead of {self.table[s].tolist()}",
+                "the same document lengths as when the plan was built",
+                got=f"counts {totals.tolist()} instead of {self.table[s].tolist()}",
                 where=f"documents {int(self.edges[s])}..{int(self.edges[s + 1])}",
                 fix="build the plan again, without a stored table",
             )
-        return _Layout(patterns, n_heads, n_heads + prefix(patterns.uses), cut.facts)
+        return _BlockPacks(patterns, n_heads, n_heads + prefix(patterns.uses), totals)
 
-    def _sort(self, s: int, epoch: int) -> _Sorted:
+    def _sort(self, s: int, epoch: int) -> _SortedDocuments:
         """Sorts the documents of superblock s by length, equal ones in an order drawn for this epoch."""
-        cut = self._cut(s)
-        order = sort_shuffled(cut.tails, make_key(self.key, "pack", epoch, s))
-        if len(cut.split):
-            rest = np.zeros(len(cut.tails), np.bool_)
-            rest[cut.split] = True
-            order += rest[order] * np.uint32(_SPLIT)
-        first = prefix(np.bincount(cut.tails, minlength=1).astype(np.int64))
-        return _Sorted(order, first, cut.split, prefix(cut.heads))
+        tails, split, heads, _ = self._split(s)
+        order = sort_shuffled(tails, make_key(self.key, "pack", epoch, s))
+        if len(split):
+            is_tail = np.zeros(len(tails), np.bool_)
+            is_tail[split] = True
+            order += is_tail[order] * np.uint32(_SPLIT)
+        first = prefix(np.bincount(tails, minlength=1).astype(np.int64))
+        return _SortedDocuments(order, first, split, prefix(heads))

@@ -1,7 +1,7 @@
-"""Which rows of a global batch belong to which rank, and which rank this process is.
+"""Which rows of a global batch belong to a rank, and which rank this process is.
 
-A global batch is the same whatever the number of ranks; a rank takes a contiguous slice of its rows. `find_rank` looks
-at frameworks that the program has already imported and at the environment; it imports nothing and starts no backend.
+A global batch is the same for every number of ranks; a rank takes a contiguous slice of its rows. `find_rank` looks
+at frameworks that are already imported and at the environment; it imports nothing and starts no backend.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAUNCHERS = (
 
 
 def rows_of_rank(rows: int, rank: int, world: int) -> tuple[int, int]:
-    """The rows `[start, stop)` of a global batch that a rank takes: contiguous, disjoint, none left over.
+    """Returns the rows `[start, stop)` of a global batch for a rank: contiguous, disjoint, together all rows.
 
     Equal slices when `world` divides `rows`; otherwise (a short last batch) sizes differ by at most one.
 
@@ -34,7 +34,7 @@ def rows_of_rank(rows: int, rank: int, world: int) -> tuple[int, int]:
     """
     check_rank(rank, world)
     if rows < 0:
-        raise UsageError("a batch of zero or more rows", got=str(rows), where="shard", fix="give the global batch size")
+        raise UsageError("a batch of zero or more rows", got=str(rows), where="shard", fix="pass the global batch size")
     return rows * rank // world, rows * (rank + 1) // world
 
 
@@ -42,21 +42,21 @@ def check_rank(rank: int, world: int, where: str = "shard") -> None:
     """Raises unless `0 <= rank < world`."""
     if world < 1:
         raise UsageError(
-            "a world of at least 1 rank", got=f"world={world}", where=where, fix="give the number of ranks, 1 for one"
+            "a world size of at least 1", got=f"world={world}", where=where, fix="pass the number of ranks"
         )
     if not 0 <= rank < world:
         raise UsageError(
             f"a rank from 0 to {world - 1}",
             got=f"rank={rank}, world={world}",
             where=where,
-            fix="ranks count from 0; give the data-parallel rank and the number of data-parallel ranks",
+            fix="ranks count from 0; pass the data-parallel rank and the number of data-parallel ranks",
         )
 
 
 def find_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """This process's `(rank, world)`: from torch.distributed, JAX, or the launcher's variables; else `(0, 1)`.
+    """Returns this process's `(rank, world)` from torch.distributed, JAX or the launcher's variables, else `(0, 1)`.
 
-    torch and JAX are asked only if they are already imported and initialised.
+    torch and JAX are used only if they are already imported and initialised.
 
     >>> find_rank({"RANK": "2", "WORLD_SIZE": "8"})
     (2, 8)
@@ -76,8 +76,8 @@ def _from_jax() -> tuple[int, int] | None:
     jax: Any = sys.modules.get("jax")
     if jax is None:
         return None
-    # jax.process_count() starts a backend if none is running, which takes seconds and grabs the devices. It is asked
-    # only where that has happened; before, jax.distributed.initialize has left the numbers in its global state.
+    # jax.process_count() starts a backend if none is running, which takes seconds and reserves the devices. It is
+    # called only after that has happened; before, jax.distributed.initialize keeps the numbers in its global state.
     bridge: Any = sys.modules.get("jax._src.xla_bridge")
     started = getattr(bridge, "backends_are_initialized", None)
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
@@ -94,16 +94,16 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[int, int] | None:
     for rank_name, world_name in _LAUNCHERS:
         rank, world = environ.get(rank_name), environ.get(world_name)
         if rank is None and (world is None or world_name != "WORLD_SIZE"):
-            continue  # schedulers set their counts for a whole allocation, also where no rank runs
+            continue  # schedulers set their counts for the full allocation, also where no rank runs
         if world is None and (rank_name, rank) == ("SLURM_PROCID", "0"):
-            continue  # what a batch script sees that never asked for tasks
+            continue  # a batch script that did not request tasks
         if rank is None or world is None:
             missing, present = (rank_name, world_name) if rank is None else (world_name, rank_name)
             raise UsageError(
-                f"{rank_name} and {world_name} to be set together",
+                f"both {rank_name} and {world_name} to be set",
                 got=f"{present}={environ[present]!r}, but no {missing}",
                 where="the environment of this process",
-                fix=f"set {missing}, unset {present}, or give shard(rank=, world=)",
+                fix=f"set {missing}, unset {present}, or use shard(rank=, world=)",
             )
         numbers = _number(rank_name, rank), _number(world_name, world)
         check_rank(*numbers, where=f"{rank_name} and {world_name} in the environment")
@@ -116,8 +116,8 @@ def _number(name: str, text: str) -> int:
         return int(text)
     except ValueError as error:
         raise UsageError(
-            f"a whole number in {name}",
+            f"an integer in {name}",
             got=repr(text),
             where="the environment of this process",
-            fix=f"set {name} to a number or give shard(rank=, world=)",
+            fix=f"set {name} to a number or use shard(rank=, world=)",
         ) from error

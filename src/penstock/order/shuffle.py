@@ -1,12 +1,12 @@
-"""A keyed permutation of [0, n) computed element by element: shuffling without a table.
+"""A keyed permutation of [0, n), computed element by element without a table.
 
 `permute` is a generalised Feistel network. The range is covered by a grid of `a` rows of `2**k` columns, both near
-sqrt(n); each round changes the row by a hash of the column, or the column by a hash of the row, and so can be undone.
-What falls outside [0, n) is sent through again until it lands inside, which happens to less than one element in
-sqrt(n). Up to 64 elements such a grid is too small to mix well, so there the permutation is the order of n hashes.
+sqrt(n); each round changes the row by a hash of the column, or the column by a hash of the row, and so is invertible.
+A result outside [0, n) goes through the network again until it is inside (cycle walking), which happens to less than
+one element in sqrt(n). Up to 64 elements the grid is too small to mix well; there the permutation sorts n hashes.
 
 Costs no memory that depends on n; about 50 us for a call of a few dozen elements and 30 ns per element for calls of
-thousands, so ask for many batches at a time. All arithmetic is exact on 64-bit integers: the same on every machine.
+thousands, so compute many batches per call. All arithmetic is exact on 64-bit integers: the same on every machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TABLE_CELLS = 1 << 20
 
 
 def _word(value: int) -> U64:
-    # NumPy takes a 0-d array a third faster than a scalar, which is what small calls are made of.
+    # NumPy handles a 0-d array a third faster than a scalar, which matters in calls of few elements.
     return np.array(value & _MASK, np.uint64)
 
 
@@ -40,10 +40,9 @@ _M1, _M2, _S32 = _word(0xBF58476D1CE4E5B9), _word(0x94D049BB133111EB), _word(32)
 
 
 def permute(index: Any, n: int, key: int | U64) -> I64:
-    """Where a shuffle of [0, n) sends each element of `index`.
+    """Returns the element at each position `index` of a shuffle of [0, n).
 
-    `key` is one 64-bit integer, or an array with a key for each element: then every element goes through the
-    permutation of its own key, as when one call covers several epochs.
+    `key` is one 64-bit integer, or an array with one key per element, for calls that cover several epochs.
 
     >>> permute(np.arange(8), 8, key=1)
     array([7, 4, 1, 2, 6, 5, 0, 3])
@@ -54,7 +53,7 @@ def permute(index: Any, n: int, key: int | U64) -> I64:
 
 
 def unpermute(value: Any, n: int, key: int | U64) -> I64:
-    """The inverse of `permute`: at which position each value stands.
+    """The inverse of `permute`: returns the position of each value.
 
     >>> unpermute(permute([0, 5, 99], 100, key=3), 100, key=3)
     array([ 0,  5, 99])
@@ -63,12 +62,12 @@ def unpermute(value: Any, n: int, key: int | U64) -> I64:
 
 
 def _apply(index: Any, n: int, key: int | U64, inverse: bool) -> I64:
-    given = np.asarray(index, np.int64)
-    x = given.ravel().view(np.uint64)
+    indices = np.asarray(index, np.int64)
+    x = indices.ravel().view(np.uint64)
     _check(x, n)
-    one, each = _one_or_each(key, given.shape)
+    one, each = _one_or_each(key, indices.shape)
     if n <= _SORTED_UP_TO:
-        return _by_table(x, n, one, each, inverse).reshape(given.shape)
+        return _by_table(x, n, one, each, inverse).reshape(indices.shape)
     bits = n.bit_length() // 2
     rows = -(-n >> bits)  # rounded up
     rounds = _round_keys(one) if each is None else [mix64(each + _word((r + 1) * _GOLDEN)) for r in range(_ROUNDS)]
@@ -81,11 +80,11 @@ def _apply(index: Any, n: int, key: int | U64, inverse: bool) -> I64:
         walked = network(out[outside], rows, bits, again)
         out[outside] = walked
         outside = outside[walked >= limit]
-    return out.view(np.int64).reshape(given.shape)
+    return out.view(np.int64).reshape(indices.shape)
 
 
 def _one_or_each(key: int | U64, shape: tuple[int, ...]) -> tuple[int, U64 | None]:
-    """One key for all, or an array of them; an array that holds a single value counts as one key."""
+    """Returns (key, None) for one key, or (0, keys) for different ones; an array of equal keys counts as one key."""
     if not isinstance(key, np.ndarray):
         return int(key) & _MASK, None
     each: U64 = np.broadcast_to(key, shape).astype(np.uint64, copy=False).ravel()
@@ -97,13 +96,13 @@ def _one_or_each(key: int | U64, shape: tuple[int, ...]) -> tuple[int, U64 | Non
 def _check(x: U64, n: int) -> None:
     if not 0 <= n <= LARGEST:
         raise UsageError("a size between 0 and 2**62", got=str(n), where="shuffle", fix="shuffle fewer elements")
-    if x.size and int(x.max()) >= n:  # a negative index is a huge one when read as unsigned
+    if x.size and int(x.max()) >= n:  # a negative index is huge as an unsigned number
         outside = x[x >= np.uint64(n)].view(np.int64)
         raise UsageError(
             f"indices from 0 to {n - 1}",
             got=str(int(outside[0])),
             where="shuffle",
-            fix="take positions modulo the size, and the quotient into the key",
+            fix="use positions modulo the size, and put the quotient (the epoch) into the key",
         )
 
 
@@ -114,7 +113,7 @@ def _round_keys(key: int) -> Sequence[U64]:
 
 
 def _hash(half: U64, round_key: U64, out: U64, scratch: U64) -> None:
-    """64 bits from half of the state; the high ones are the good ones."""
+    """64 hash bits of half of the state; the high bits are the well-mixed ones."""
     np.bitwise_xor(half, round_key, out=out)
     np.multiply(out, _M1, out=out)
     np.right_shift(out, _S32, out=scratch)
@@ -133,7 +132,7 @@ def _forward(x: U64, rows: int, bits: int, rounds: Sequence[U64]) -> U64:
         np.right_shift(t, _S32, out=t)
         np.add(row, t, out=row)
         np.subtract(row, height, out=t)
-        np.minimum(row, t, out=row)  # row modulo height: a negative difference wraps to a huge number
+        np.minimum(row, t, out=row)  # row modulo height: a negative difference wraps around to a huge number
         _hash(row, rounds[r + 1], t, scratch)
         np.right_shift(t, width_shift, out=t)
         np.bitwise_xor(column, t, out=column)
@@ -163,7 +162,7 @@ def _backward(x: U64, rows: int, bits: int, rounds: Sequence[U64]) -> U64:
 
 
 def _by_table(x: U64, n: int, one: int, each: U64 | None, inverse: bool) -> I64:
-    """The permutation of a few elements: the order of their hashes, one row of a table for each distinct key."""
+    """Permutes up to 64 elements by sorting hashes: one row of a table per distinct key."""
     where: I64 = x.view(np.int64)
     if each is None:
         table: I64 = _tables(np.array([one], np.uint64), n, inverse)[0]

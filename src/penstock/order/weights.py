@@ -1,6 +1,6 @@
-"""How much of each source a mixture takes: rules that turn sizes into weights, and a guard against silent repetition.
+"""Mixture weights from source sizes, and a check against unnoticed repetition.
 
-Sizes are in whatever the mixture counts, samples or tokens. Every rule returns weights that sum to 1.
+Sizes are in the unit that the mixture counts, samples or tokens. Every rule returns weights that sum to 1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.core.errors import UsageError
 
 
 def proportional(sizes: Sequence[int]) -> tuple[float, ...]:
-    """Each source as often as it is large: every item is as likely as any other.
+    """Weights in proportion to size: every item is equally likely.
 
     >>> proportional([300, 100])
     (0.75, 0.25)
@@ -31,7 +31,7 @@ def temperature(sizes: Sequence[int], t: float) -> tuple[float, ...]:
             "a temperature above 0",
             got=repr(t),
             where="temperature weights",
-            fix="1 is proportional; 3 to 5 lifts small sources",
+            fix="1 is proportional; 3 to 5 raises the weight of small sources",
         )
     largest = max(_checked(sizes))
     # Relative to the largest, so that a small t does not overflow.
@@ -39,11 +39,11 @@ def temperature(sizes: Sequence[int], t: float) -> tuple[float, ...]:
 
 
 def unimax(sizes: Sequence[int], budget: float, max_passes: float) -> tuple[float, ...]:
-    """As even as possible, with no source repeated more than `max_passes` times in `budget` draws.
+    """Weights as even as possible, with no source repeated more than `max_passes` times in `budget` draws.
 
-    From the smallest source up: each gets an even share of what is left, or `max_passes` times its size if that is
-    less; what small sources cannot use goes to the larger ones. If all sources together hold fewer than `budget` draws
-    in `max_passes` passes, the weights are proportional; `check_repeats` says so.
+    From the smallest source up: each gets an even share of the remaining draws, or `max_passes` times its size if that
+    is less; the difference goes to the larger ones. If all sources together have fewer than `budget` items in
+    `max_passes` passes, the weights are proportional, and `check_repeats` raises.
 
     >>> unimax([10, 1000, 1000], budget=840, max_passes=4)
     (0.047619047619047616, 0.47619047619047616, 0.47619047619047616)
@@ -53,7 +53,7 @@ def unimax(sizes: Sequence[int], budget: float, max_passes: float) -> tuple[floa
             "a budget and a number of passes above 0",
             got=f"budget={budget}, max_passes={max_passes}",
             where="UniMax weights",
-            fix="the budget is the number of draws of the whole training; 4 passes is a usual cap",
+            fix="the budget is the number of draws of the full training run; 4 passes is a usual cap",
         )
     _checked(sizes)
     share = [0.0] * len(sizes)
@@ -68,7 +68,7 @@ def unimax(sizes: Sequence[int], budget: float, max_passes: float) -> tuple[floa
 def check_repeats(
     weights: Sequence[float], sizes: Sequence[int | None], draws: int, cap: float, names: Sequence[str] = ()
 ) -> None:
-    """Raises if `draws` draws would go through any source more than `cap` times. A size of None is endless.
+    """Raises if `draws` draws would repeat any source more than `cap` times. A size of None is endless.
 
     >>> check_repeats([0.5, 0.5], [100, 400], draws=400, cap=4)
     """
@@ -78,7 +78,7 @@ def check_repeats(
             "a size for each weight",
             got=f"{len(shares)} weights, {len(sizes)} sizes",
             where="check of repeats",
-            fix="give None as the size of an endless source",
+            fix="use None as the size of an endless source",
         )
     passes = [_passes(share * draws, size) for share, size in zip(shares, sizes, strict=True)]
     worst = max(range(len(passes)), key=passes.__getitem__)
@@ -100,7 +100,7 @@ def _passes(draws: float, size: int | None) -> float:
 
 
 def normalise(weights: Sequence[float], where: str) -> tuple[float, ...]:
-    """Weights divided by their sum; left as they are if they sum to 1 already, so that doing it twice changes nothing.
+    """Divides weights by their sum. Weights that already sum to 1 are unchanged, so that doing it twice is harmless.
 
     >>> normalise([2, 1, 1], where="mixture")
     (0.5, 0.25, 0.25)
@@ -111,7 +111,7 @@ def normalise(weights: Sequence[float], where: str) -> tuple[float, ...]:
             "weights of zero or more, at least one above zero",
             got=str(values),
             where=where,
-            fix="give one finite weight per source",
+            fix="pass one finite weight per source",
         )
     if max(values) > 1e150:  # the sum of huge weights would overflow
         values = [v / max(values) for v in values]

@@ -14,8 +14,8 @@ import numpy as np
 
 from penstock.collate.layout import Side
 from penstock.core.errors import UsageError
-from penstock.order._superblocks import LengthSource, require_choice
 from penstock.order.buckets import BucketPlan, bucket_of, plan_buckets
+from penstock.order.superblocks import LengthSource, require_choice
 from penstock.steps.base import whole_number
 from penstock.steps.batch import Remainder
 from penstock.steps.planned import PlannedStep

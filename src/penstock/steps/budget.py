@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 
 from penstock.collate.layout import Side
 from penstock.core.errors import UsageError
-from penstock.order._superblocks import LengthSource, require, require_choice
 from penstock.order.budget import OVERLONG, BudgetPlan, plan_budget
+from penstock.order.superblocks import LengthSource, require, require_choice
 from penstock.steps.base import whole_number
 from penstock.steps.planned import PlannedStep
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Ragged
-from penstock.order._pieces import I64, prefix
+from penstock.order.ragged_index import I64, prefix
 
 RUNS = "loss_runs"
 IGNORE = -100

@@ -20,9 +20,9 @@ import numpy as np
 
 from penstock.core import randomness
 from penstock.core.errors import UsageError
-from penstock.order._pieces import Pieces, prefix, put_in_rows
 from penstock.order.chunk import ChunkPlan
 from penstock.order.pack import OVERLONG, PackPlan
+from penstock.order.ragged_index import Pieces, prefix, put_in_rows
 from penstock.sources.base import TokenSource
 from penstock.steps import masks
 from penstock.steps.base import Context, Step, whole_number

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.order._pieces import I64, prefix
-from penstock.order._recent import Recent
-from penstock.order._superblocks import CACHED, SUPERBLOCK, cut_evenly
 from penstock.order.balance import attention_cost
+from penstock.order.lru_cache import LruCache
+from penstock.order.ragged_index import I64, prefix
+from penstock.order.superblocks import CACHED, SUPERBLOCK, cut_evenly
 from penstock.sources.base import TokenSource
 from penstock.steps.pack_tokens import Slices
 
@@ -160,7 +160,7 @@ class Places:
     def __init__(self, source: TokenSource) -> None:
         self.source = source
         self.edges = cut_evenly(len(source), SUPERBLOCK)
-        self.tables = Recent[tuple[int, NDArray[Any]]](CACHED)
+        self.tables = LruCache[tuple[int, NDArray[Any]]](CACHED)
 
     def __call__(self, documents: I64) -> tuple[I64, I64]:
         """Begin and length of each document."""

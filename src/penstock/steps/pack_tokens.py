@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.order._pieces import I64, prefix, ranges
+from penstock.order.ragged_index import I64, prefix, ranges
 from penstock.sources.base import TokenSource
 from penstock.store.gather import Parts, gather_rows
 

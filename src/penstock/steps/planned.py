@@ -20,12 +20,12 @@ import numpy as np
 from penstock.core import randomness
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import UsageError
-from penstock.order._pieces import Batches
-from penstock.order._superblocks import LengthSource
-from penstock.order.balance import attention_cost, deal
+from penstock.order.balance import attention_cost, balance_rows
 from penstock.order.buckets import BucketPlan
 from penstock.order.budget import BudgetPlan
+from penstock.order.ragged_index import Batches
 from penstock.order.shard import rows_of_rank
+from penstock.order.superblocks import LengthSource
 from penstock.sources.base import Source, TokenSource
 from penstock.steps import masks
 from penstock.steps.base import Context, Step
@@ -166,7 +166,7 @@ class Planned(Above):
                 start, stop = rows_of_rank(b - a, rank, world)
                 mine = batches.records[a + start : a + stop]
             else:
-                mine = batches.records[a + deal(costs[a:b], world)[rank]]
+                mine = batches.records[a + balance_rows(costs[a:b], world)[rank]]
             most = -(-rows[i] // world) if self.fixed else max(1, len(mine))
             kept.append(mine)
             if most > len(mine):

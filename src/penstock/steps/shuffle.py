@@ -11,9 +11,9 @@ import numpy as np
 
 from penstock.core import randomness
 from penstock.core.errors import UsageError
-from penstock.order._superblocks import WINDOW, shuffle_windows
 from penstock.order.blocks import permute_blocks
 from penstock.order.shuffle import permute
+from penstock.order.superblocks import WINDOW, shuffle_windows
 from penstock.steps.base import Context, Step
 from penstock.steps.node import I64, Above, Epoch, Node, Picks
 

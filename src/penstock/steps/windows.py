@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import UsageError
 from penstock.order import windows as order
-from penstock.order._pieces import ranges
+from penstock.order.ragged_index import ranges
 from penstock.sources.base import TokenSource
 from penstock.steps import masks
 from penstock.steps.base import Context, Step, whole_number

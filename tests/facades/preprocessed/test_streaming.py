@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock import PromptEngine, StateError, UsageError, UserCodeError
 from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
-from penstock.order.local import held_before, shuffled, slots
+from penstock.order.shuffle_buffer import held_before, shuffled, slots
 
 DataLoader = torch.utils.data.DataLoader
 

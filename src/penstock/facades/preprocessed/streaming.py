@@ -22,8 +22,8 @@ from penstock.core import hashing, randomness
 from penstock.core.errors import StateError, UsageError
 from penstock.core.ledger import Ledger
 from penstock.facades.preprocessed.preprocess import Prompted, RowCollate, Skip
-from penstock.order.local import shuffled
 from penstock.order.shard import check_rank, find_rank
+from penstock.order.shuffle_buffer import shuffled
 from penstock.torch_data.accelerate import dealt_among, refuse_second_deal
 from penstock.torch_data.loaders import data, torch
 from penstock.torch_data.stream_input import feed_of

@@ -1,10 +1,10 @@
-"""A shuffle buffer as arithmetic: which element of a stream stands at which position, with nothing but a key.
+"""A shuffle buffer for streams whose content at any position is computed from a key, so that it resumes exactly.
 
-A buffer of `size` slots begins with elements 0 .. size-1. Position p gives the element in slot `hash(key, p)` and puts
-element p + size there; when the stream ends, what is left comes out in a permuted order. So what the buffer holds
-before position p is a function of p alone: `held_before` finds it by looking back over about size * log(size) hashes,
-and a run can go on from any position without having kept the buffer. An element moves forward by at most `size` places;
-backward, it waits about `size` positions on average.
+A buffer of `size` slots begins with elements 0 .. size-1. Position p takes the element in slot `hash(key, p)` and puts
+element p + size there; when the stream ends, the remaining elements follow in a permuted order. The content of the
+buffer before position p is therefore a function of p: `held_before` finds it by looking back over about
+size * log(size) hashes, and a run can resume at any position without a saved buffer. An element appears at most `size`
+positions early, and on average about `size` positions after it entered the buffer.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _BLOCK = 1024
 
 
 def slots(lo: int, hi: int, size: int, key: int) -> I64:
-    """The slot that each position of [lo, hi) empties."""
+    """Returns the slot that each position of [lo, hi) takes its element from."""
     return randomness.integers(randomness.keys(key, np.arange(lo, hi, dtype=np.int64)), 0, size)
 
 
 def held_before(position: int, size: int, key: int) -> I64:
-    """The element in each slot before `position` is given, in a stream that has not ended.
+    """Returns the element in each slot before `position` is read, in a stream that has not ended.
 
     >>> held_before(0, 3, key=1).tolist()
     [0, 1, 2]
@@ -39,7 +39,7 @@ def held_before(position: int, size: int, key: int) -> I64:
     hi, left = position, size
     while hi > 0 and left:
         lo = max(0, hi - max(_BLOCK, size))
-        emptied = slots(lo, hi, size, key)[::-1]  # the latest first: it is the one that counts
+        emptied = slots(lo, hi, size, key)[::-1]  # latest first: the last refill of a slot counts
         slot, first = np.unique(emptied, return_index=True)
         new = open_slots[slot]
         held[slot[new]] = (hi - 1 - first[new]) + size
@@ -50,10 +50,10 @@ def held_before(position: int, size: int, key: int) -> I64:
 
 
 def shuffled(begin: Callable[[int], Iterator[Any]], start: int, size: int, key: int) -> Iterator[tuple[int, Any]]:
-    """Pairs of position and element from position `start` on; `begin(i)` gives the stream from element i.
+    """Yields (position, element) from position `start` on; `begin(i)` must return the stream from element i.
 
-    Holds `size` elements. Before the first pair it reads on from the oldest element the buffer would hold: about
-    size * log(size) elements back, for streams that can begin anywhere.
+    Holds `size` elements. Before the first pair it reads from the oldest element that the buffer would hold, about
+    size * log(size) elements back.
 
     >>> [element for _, element in shuffled(lambda i: iter(range(i, 6)), 0, 3, key=1)]
     [2, 3, 4, 1, 0, 5]
@@ -63,7 +63,7 @@ def shuffled(begin: Callable[[int], Iterator[Any]], start: int, size: int, key: 
     if size <= 1:
         yield from enumerate(begin(start), start)
         return
-    # From a buffer's length before `start`: if the stream ends here, what is left was in the buffer then.
+    # Begin one buffer length before `start`: if the stream ends here, the remaining elements were in the buffer then.
     at = max(0, start - size)
     held = held_before(at, size, key)
     oldest = int(held.min())
@@ -93,7 +93,7 @@ def shuffled(begin: Callable[[int], Iterator[Any]], start: int, size: int, key: 
 
 
 def _drain(kept: list[Any], at: int, start: int, key: int) -> Iterator[tuple[int, Any]]:
-    """What is left when the stream has ended, in a permuted order, from position `at`."""
+    """Yields the elements left when the stream has ended, in a permuted order, from position `at`."""
     order = permute(np.arange(len(kept)), len(kept), randomness.key(key, "drain")).tolist() if kept else []
     for position, slot in enumerate(order, at):
         if position >= start:

@@ -1,9 +1,9 @@
-"""Superblocks: stretches of about a million consecutive documents, the largest thing ever held in memory at once.
+"""Superblocks: ranges of about a million consecutive documents, the largest unit that is held in memory.
 
-A plan knows of each superblock only a few counts. What one superblock needs (its documents sorted by length, in an
-order that changes every epoch) takes 4 bytes a document and a fraction of a second, and is kept for the
-few superblocks used last. So items are shuffled in two levels, as blocks on an object store are: superblocks are
-permuted, then the items of a window of a few superblocks are permuted together.
+A plan stores only a few counts per superblock. The documents of one superblock sorted by length, in an order that
+changes every epoch, take 4 bytes per document and a fraction of a second, and are cached for the last few superblocks.
+Therefore items are shuffled in two levels: superblocks are permuted, then the items of a window of a few superblocks
+are permuted together. The module also holds the argument checks that all plans share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import DataError, UsageError
 from penstock.core.randomness import key as make_key
-from penstock.order._pieces import I64, prefix
+from penstock.order.ragged_index import I64, prefix
 from penstock.order.shuffle import permute
 
 LengthSource = NDArray[Any] | Callable[[int, int], NDArray[Any]]
@@ -27,7 +27,7 @@ WINDOW = 4
 
 
 class Lengths:
-    """Document lengths, from an array or from a function giving the lengths of documents [a, b).
+    """Document lengths, from an array or from a function that returns the lengths of documents [a, b).
 
     >>> Lengths(np.array([3, 1, 2]), None).read(1, 3).tolist()
     [1, 2]
@@ -48,7 +48,7 @@ class Lengths:
         self._source = source
 
     def read(self, start: int, stop: int) -> I64:
-        """Lengths of documents [start, stop), checked: one per document, none negative."""
+        """Returns the lengths of documents [start, stop). Raises unless there is one per document, none negative."""
         source = self._source
         got = np.asarray(source(start, stop) if callable(source) else source[start:stop]).astype(np.int64)
         if got.shape != (stop - start,):
@@ -62,33 +62,33 @@ class Lengths:
 
 
 def require(name: str, value: int, *, least: int) -> int:
-    """`value` as an int, or an error that names the argument."""
+    """Returns `value` as an int of at least `least`, or raises an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise UsageError(f"{name}: an integer of {least} or more", got=repr(value))
     return int(value)
 
 
 def require_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
-    """`value`, or an error that lists what it may be."""
+    """Returns `value` if it is one of `choices`, or raises an error that lists them."""
     if value not in choices:
         raise UsageError(f"{name}: one of {', '.join(choices)}", got=repr(value))
     return value
 
 
 def require_within(name: str, values: Any, n: int) -> I64:
-    """`values` as a flat int64 array, each in [0, n), or an error that names the first that is not."""
+    """Returns `values` as a flat int64 array, or raises an error that names the first one outside [0, n)."""
     out = np.atleast_1d(np.asarray(values))
     if out.ndim != 1 or not (out.dtype.kind in "iu" or out.size == 0):
         raise UsageError(f"{name}: a flat array of integers", got=f"{out.dtype} array of shape {out.shape}")
     out = out.astype(np.int64)
-    wrong = (out < 0) | (out >= n)
-    if wrong.any():
-        raise UsageError(f"{name} in [0, {n})", got=str(int(out[int(np.argmax(wrong))])))
+    outside = (out < 0) | (out >= n)
+    if outside.any():
+        raise UsageError(f"{name} in [0, {n})", got=str(int(out[int(np.argmax(outside))])))
     return out
 
 
 def cut_evenly(n_docs: int, superblock: int) -> I64:
-    """Edges of superblocks of at most `superblock` documents, all nearly equal: no tiny one at the end.
+    """Returns the edges of superblocks of at most `superblock` documents, all of nearly equal size.
 
     >>> cut_evenly(10, 4).tolist(), cut_evenly(0, 4).tolist()
     ([0, 3, 6, 10], [0])
@@ -98,7 +98,7 @@ def cut_evenly(n_docs: int, superblock: int) -> I64:
 
 
 def sort_shuffled(classes: I64, key: int) -> NDArray[np.uint32]:
-    """Positions sorted by class; inside a class in an order drawn from `key`.
+    """Returns positions sorted by class, in an order drawn from `key` inside each class.
 
     >>> order = sort_shuffled(np.array([2, 0, 2, 0]), key=1)
     >>> sorted(order[:2].tolist()), sorted(order[2:].tolist())
@@ -110,7 +110,7 @@ def sort_shuffled(classes: I64, key: int) -> NDArray[np.uint32]:
 
 
 def stable_argsort(values: I64) -> I64:
-    """Stable argsort of integers in [0, 2**32): NumPy sorts 16-bit keys by radix, several times faster than wider."""
+    """Stable argsort of integers in [0, 2**32): NumPy radix-sorts 16-bit keys, several times faster than wider ones."""
     order = np.argsort(values.astype(np.uint16), kind="stable")
     if values.size and int(values.max()) >= 1 << 16:
         order = order[np.argsort((values >> 16).astype(np.uint16)[order], kind="stable")]
@@ -118,8 +118,9 @@ def stable_argsort(values: I64) -> I64:
 
 
 def shuffle_windows(positions: I64, counts: I64, window: int, key: int) -> I64:
-    """Position -> item, a permutation of [0, counts.sum()): blocks of `counts` items are permuted, then the items of
-    each `window` blocks that follow each other are permuted together.
+    """Returns the item at each position of a two-level permutation of [0, counts.sum()).
+
+    Blocks of `counts` items are permuted, then the items of each `window` consecutive blocks are permuted together.
 
     >>> shuffle_windows(np.arange(5), np.array([2, 1, 2]), 2, key=3).shape
     (5,)

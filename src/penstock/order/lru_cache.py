@@ -1,6 +1,6 @@
-"""A small cache of what was computed last: thread-safe, each value computed once however many threads ask.
+"""A thread-safe least-recently-used cache that computes each value once, also when several threads ask for it.
 
-Costs one lock per lookup. Pickles empty, so a plan sent to another process carries numbers, not tables.
+Costs one lock per lookup. Pickles as an empty cache, so that a plan sent to another process stays small.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 
-class Recent(Generic[V]):
-    """The `size` most recently used values.
+class LruCache(Generic[V]):
+    """Keeps the `size` most recently used values.
 
-    >>> squares = Recent[int](size=2)
+    >>> squares = LruCache[int](size=2)
     >>> [squares.get(n, lambda n=n: n * n) for n in (1, 2, 3)], squares.get(3, lambda: -1)
     ([1, 4, 9], 9)
-    >>> squares.get(1, lambda: -1)  # 1 was pushed out by 3, so it is computed again
+    >>> squares.get(1, lambda: -1)  # evicted by 3, so it is computed again
     -1
     """
 
@@ -30,7 +30,7 @@ class Recent(Generic[V]):
         self._held: OrderedDict[Hashable, Future[V]] = OrderedDict()
 
     def get(self, name: Hashable, build: Callable[[], V]) -> V:
-        """The value of `name`; computed by `build` when it is not held. A second thread waits for the first."""
+        """Returns the value of `name`, computed by `build` if it is not cached. A second thread waits for the first."""
         with self._lock:
             held = self._held.get(name)
             if held is not None:
@@ -45,7 +45,7 @@ class Recent(Generic[V]):
         try:
             value = build()
         except BaseException as error:
-            with self._lock:  # a failure is not remembered: the next one to ask tries again
+            with self._lock:  # failures are not cached: the next call tries again
                 if self._held.get(name) is mine:
                     del self._held[name]
             mine.set_exception(error)
@@ -53,5 +53,5 @@ class Recent(Generic[V]):
         mine.set_result(value)
         return value
 
-    def __reduce__(self) -> tuple[type[Recent[V]], tuple[int]]:
+    def __reduce__(self) -> tuple[type[LruCache[V]], tuple[int]]:
         return type(self), (self.size,)

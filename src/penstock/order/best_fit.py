@@ -2,7 +2,7 @@
 
 Works on counts, not on documents: each step puts many equal documents into many equal bins, so the cost depends on
 the number of distinct lengths (about 15 ms for 4,096 of them) and not on the number of documents. The result is
-exactly what best-fit-decreasing gives document by document.
+the same as best-fit-decreasing of single documents.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.order._pieces import I64, prefix
-from penstock.order._superblocks import stable_argsort
+from penstock.order.ragged_index import I64, prefix
+from penstock.order.superblocks import stable_argsort
 
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
     """Groups of packs that hold the same lengths: pattern g is used by `uses[g]` packs.
 
-    A pattern's runs are `run_offsets[g]` to `run_offsets[g + 1]`; a run says that each pack holds `copies` documents
-    of `length`, and that the packs of this pattern take the documents of that length from the `first`-th on.
+    A pattern's runs are `run_offsets[g]` to `run_offsets[g + 1]`. In a run each pack holds `copies` documents of
+    `length`; the packs of this pattern take the documents of that length starting with number `first`.
     """
 
     uses: I64
@@ -36,7 +36,7 @@ class Patterns:
 
 
 def best_fit(counts: I64, capacity: int, max_docs: int | None = None) -> Patterns:
-    """Packs `counts[l]` documents of each length l in 1..capacity; at most `max_docs` of them in a pack.
+    """Packs `counts[l]` documents of each length l in 1..capacity, at most `max_docs` documents per pack.
 
     >>> plan = best_fit(np.array([0, 0, 3, 0, 3]), capacity=6)  # three of length 2, three of length 4
     >>> plan.uses.tolist(), plan.length.tolist(), plan.copies.tolist()
@@ -49,7 +49,7 @@ def best_fit(counts: I64, capacity: int, max_docs: int | None = None) -> Pattern
     closed: list[tuple[int, int]] = []
 
     def place(node: int, room: int, docs: int, packs: int, length: int, each: int) -> None:
-        """`packs` packs of pattern `node` get `each` documents of `length`."""
+        """Adds `each` documents of `length` to `packs` packs of pattern `node`."""
         parents.append(node)
         lengths.append(length)
         copies.append(each)
@@ -67,7 +67,7 @@ def best_fit(counts: I64, capacity: int, max_docs: int | None = None) -> Pattern
     for length in range(min(capacity, len(counts) - 1), 0, -1):
         left = int(counts[length])
         while left:
-            at = bisect_left(residuals, length)  # best fit: the smallest room that is enough
+            at = bisect_left(residuals, length)  # best fit: the smallest free space that is enough
             if at < len(residuals):
                 room = residuals[at]
                 node, packs, docs = open_groups[room].pop()
@@ -76,14 +76,14 @@ def best_fit(counts: I64, capacity: int, max_docs: int | None = None) -> Pattern
                     del residuals[at]
             else:
                 node, room, docs, packs = 0, capacity, 0, left
-            # One pack is filled until no more of this length fits, as doing it document by document would.
+            # Fill one pack until no more of this length fits, as packing single documents would.
             each = min(room // length, most - docs)
             full = min(packs, left // each)
             left -= full * each
             if full:
                 place(node, room, docs, full, length, each)
             rest = packs - full
-            if left and rest:  # fewer than `each` are left: the last pack that is touched takes them all
+            if left and rest:  # fewer than `each` are left: one more pack takes them all
                 place(node, room, docs, 1, length, left)
                 left, rest = 0, rest - 1
             if rest and node:
@@ -101,7 +101,7 @@ def best_fit(counts: I64, capacity: int, max_docs: int | None = None) -> Pattern
 def _flatten(
     closed: list[tuple[int, int]], parents: list[int], lengths: list[int], copies: list[int], n_lengths: int
 ) -> Patterns:
-    """Writes each pattern's runs out and numbers the documents of every length in the order of patterns."""
+    """Lists each pattern's runs and numbers the documents of every length in the order of patterns."""
     chain: list[int] = []
     runs: list[int] = []
     for last, _ in closed:

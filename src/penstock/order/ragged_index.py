@@ -1,6 +1,6 @@
-"""The answers of plans, ragged: which pieces of documents make up a pack or chunk, which records a batch.
+"""Ragged index arrays: which pieces of documents make up a pack or chunk, and which records a batch.
 
-Everything is a handful of NumPy calls whatever the number of rows.
+Row i is a range of flat arrays, given by offsets. Every function is a few NumPy calls for any number of rows.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ I64 = NDArray[np.int64]
 
 
 class Pieces(NamedTuple):
-    """Row i is made of the pieces `offsets[i]` to `offsets[i + 1]`: `lengths[j]` tokens of `documents[j]`, from token
-    `starts[j]` of that document."""
+    """Row i consists of the pieces `offsets[i]` to `offsets[i + 1]`.
+
+    Piece j is `lengths[j]` tokens of document `documents[j]`, from token `starts[j]` on.
+    """
 
     offsets: I64
     documents: I64
@@ -24,7 +26,7 @@ class Pieces(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Batch i is the records `offsets[i]` to `offsets[i + 1]`, to be padded to `rows[i]` rows of `lengths[i]`."""
+    """Batch i holds the records `offsets[i]` to `offsets[i + 1]`, padded to `rows[i]` rows of `lengths[i]` tokens."""
 
     offsets: I64
     records: I64
@@ -33,7 +35,7 @@ class Batches(NamedTuple):
 
 
 def prefix(counts: I64) -> I64:
-    """Running sums with a leading zero.
+    """Prefix sums with a leading zero: the offsets of rows with these sizes.
 
     >>> prefix(np.array([3, 0, 2])).tolist()
     [0, 3, 3, 5]
@@ -44,7 +46,7 @@ def prefix(counts: I64) -> I64:
 
 
 def ranges(firsts: I64, counts: I64) -> I64:
-    """The numbers firsts[i], firsts[i] + 1, ... (counts[i] of them), for every i, one after another.
+    """Concatenates the ranges firsts[i], firsts[i] + 1, ... (counts[i] numbers) of every i.
 
     >>> ranges(np.array([5, 0]), np.array([3, 2])).tolist()
     [5, 6, 7, 0, 1]
@@ -54,7 +56,7 @@ def ranges(firsts: I64, counts: I64) -> I64:
 
 
 def put_in_rows(rows: I64, n_rows: int, documents: I64, starts: I64, lengths: I64) -> Pieces:
-    """Groups loose pieces by their row; pieces of one row keep the order they came in.
+    """Groups pieces by row number; pieces of one row keep their order.
 
     >>> pieces = put_in_rows(np.array([1, 0, 1]), 2, np.array([7, 8, 9]), np.zeros(3, int), np.ones(3, int))
     >>> pieces.offsets.tolist(), pieces.documents.tolist()
