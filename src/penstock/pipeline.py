@@ -52,6 +52,9 @@ class Pipeline:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError("a pipeline is immutable: each verb gives a new one")
 
+    def __reduce__(self) -> tuple[type[Pipeline], tuple[Definition]]:
+        return Pipeline, (self.definition,)
+
     def _then(self, step: Step) -> Pipeline:
         return Pipeline(self.definition.then(step))
 

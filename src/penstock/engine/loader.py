@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from penstock.core.columns import nbytes
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import UsageError
+from penstock.core.pickling import Portable
 from penstock.engine.auto_threads import GLANCE, Pace, Trial
 from penstock.engine.batches import Output, Work
 from penstock.engine.ordered_threads import Ordered
@@ -46,7 +47,7 @@ APART_BYTES = 4 << 20  # tiny batches are computed together up to this many byte
 NEAR_BYTES = 8 << 20  # ...and without: what was read should still be in a cache when it is delivered
 
 
-class Loader(Generic[BatchT]):
+class Loader(Portable, Generic[BatchT]):
     """Batches of a pipeline. Made by `Pipeline.to_numpy()`, `.to_torch()` and `.to_jax()`."""
 
     def __init__(
@@ -202,6 +203,14 @@ class Loader(Generic[BatchT]):
     def ledger(self) -> Any:
         """What was refused, and why."""
         return self._plan.ledger
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Definition, output, options and position; the plan is built again where this arrives."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_plan", "_stats")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _stats=Stats())
+        self._plan = build(self.definition)
 
     def __repr__(self) -> str:
         threads = "auto" if self._threads is None else self._threads

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock.core.errors import UsageError
+from penstock.core.pickling import Immutable
 from penstock.order.shard import check_rank, find_rank
 from penstock.sources.base import Source
 from penstock.steps.base import Step
@@ -23,7 +24,7 @@ Stop = Literal["never", "first", "all"]
 
 
 @dataclass(frozen=True)
-class Mix:
+class Mix(Immutable):
     """Several definitions in proportion; `stop` says when an epoch ends."""
 
     branches: tuple[Definition, ...]
@@ -37,7 +38,7 @@ class Mix:
 
 
 @dataclass(frozen=True)
-class Definition:
+class Definition(Immutable):
     """A source and the steps after it; `rank` and `world` say which share of each batch is ours."""
 
     origin: Source | Mix

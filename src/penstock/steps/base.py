@@ -10,6 +10,7 @@ from typing import Any
 from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
 from penstock.core.ledger import Ledger
+from penstock.core.pickling import Immutable
 from penstock.steps.node import Node
 
 
@@ -28,7 +29,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Step(ABC):
+class Step(Immutable, ABC):
     """One verb of a pipeline. Two steps with equal `spec()` do the same to the data."""
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.collate.record_id import ID_COLUMNS
-from penstock.core.pickling import shipped
+from penstock.core.pickling import with_functions
 from penstock.torch_data.loaders import data
 
 Collate = Callable[[Any], Any]
@@ -68,7 +68,20 @@ class KeyedCollate:
         return collate_at(self.collate, pairs[0][0] // self.rows, numbers, [row for _, row in pairs])
 
     def __getstate__(self) -> dict[str, Any]:
-        return shipped(self.__dict__)
+        return with_functions(self.__dict__)
+
+
+class SentCollate:
+    """A collate function on its way to worker processes: a lambda or closure goes along."""
+
+    def __init__(self, collate: Collate) -> None:
+        self.collate = collate
+
+    def __call__(self, rows: Sequence[Any]) -> Any:
+        return self.collate(rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return with_functions(self.__dict__)
 
 
 class StreamCollate:
@@ -85,7 +98,7 @@ class StreamCollate:
         return at(rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        return shipped(self.__dict__)
+        return with_functions(self.__dict__)
 
 
 def rows_of(dataset: Any, numbers: list[int]) -> Any:

@@ -15,8 +15,9 @@ import numpy as np
 
 from penstock.core.columns import Columns
 from penstock.core.optional import need
+from penstock.core.pickling import with_functions
 from penstock.engine.loader import Loader
-from penstock.torch_data.epoch_collate import KeyedCollate, KeyedRows, is_random, rows_of
+from penstock.torch_data.epoch_collate import KeyedCollate, KeyedRows, SentCollate, is_random, rows_of
 from penstock.torch_data.loaders import data, torch
 from penstock.torch_data.rank_sampler import Numbers, Share, ShareSampler, share
 
@@ -125,6 +126,9 @@ class MapDataLoader(data.DataLoader):  # type: ignore[misc]
         self.loader.load_state_dict(state)
         self.batch_sampler.restored = True
 
+    def __getstate__(self) -> dict[str, Any]:
+        return with_functions(self.__dict__)
+
     def stats(self) -> dict[str, Any]:
         """Seconds per stage, waits and a verdict; see `Loader.stats`."""
         return self.loader.stats()
@@ -149,6 +153,8 @@ def map_dataloader(
     """The DataLoader, with `threads` threads or `processes` of torch's worker processes."""
     if is_random(collate_fn):
         dataset, collate_fn = KeyedRows(dataset), KeyedCollate(collate_fn, len(dataset))
+    elif processes:
+        collate_fn = SentCollate(collate_fn)
     part = Share(dataset, shuffle, seed, rank, world)
     output = Numbers(part) if processes else RowsOutput(part, collate_fn, pin)
     loader = part.loader(batch_size, drop_last, output, threads=0 if processes else threads, prefetch=prefetch)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
 from penstock.core.optional import need
-from penstock.core.pickling import shipped
+from penstock.core.pickling import Portable
 from penstock.sources.records import Records, read_each, records_of
 
 _worker: Any = need("torch.utils.data._utils.worker", extra="torch")
@@ -66,15 +66,12 @@ class Numbered:
         return self._records.fingerprint()
 
 
-class Repeatable:
+class Repeatable(Portable):
     """An iterable that can be begun again, or a function that gives a new iterator each time."""
 
     def __init__(self, source: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
         self.source = source
         self.split = getattr(source, "_distributed", None) is not None  # datasets.distributed.split_dataset_by_node
-
-    def __getstate__(self) -> dict[str, Any]:
-        return shipped(self.__dict__)
 
     def begin(self, at: int) -> Iterator[Any]:
         return islice(self._counted(), at, None)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.core.errors import StateError
-from penstock.core.pickling import shipped
+from penstock.core.pickling import with_functions
 from penstock.torch_data.epoch_collate import StreamCollate, collate_at, is_random
 from penstock.torch_data.loaders import data, torch
 from penstock.torch_data.rank_sampler import share
@@ -41,7 +41,7 @@ class BatchStream(data.IterableDataset):  # type: ignore[misc]
         self._begin[0], self._begin[1] = epoch, start
 
     def __getstate__(self) -> dict[str, Any]:
-        return shipped(self.__dict__)
+        return with_functions(self.__dict__)
 
     def __iter__(self) -> Iterator[tuple[int, bool, Any]]:
         info = data.get_worker_info()

@@ -12,7 +12,7 @@ from penstock.chat.engine import PromptEngine
 from penstock.core import hashing
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
 from penstock.core.function_id import code_id
-from penstock.core.pickling import shipped
+from penstock.core.pickling import Portable
 from penstock.preparation.prompts import spec_of
 
 
@@ -23,7 +23,7 @@ class Skip(NamedTuple):
     detail: str
 
 
-class Prompted:
+class Prompted(Portable):
     """Records through a prompt engine: a row, a `Skip`, or an error that names the record."""
 
     def __init__(self, engine: Callable[..., Any], skip_errors: bool) -> None:
@@ -36,9 +36,6 @@ class Prompted:
         self.engine, self.skip_errors = engine, skip_errors
         # Found now: what a function closes over may change as it is called.
         self.identity = hashing.content_id([_identity(engine), str(bool(skip_errors))])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return shipped(self.__dict__)
 
     @property
     def may_skip(self) -> bool:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from penstock.core import hashing, randomness
 from penstock.core.columns import Columns, from_rows, rows_of
 from penstock.core.errors import StateError, UsageError
+from penstock.core.pickling import Portable
 from penstock.facades.artifex.datasets.batches import batch_of_columns, collate, sample_of_columns
 from penstock.facades.artifex.datasets.config import plain_config
 from penstock.facades.artifex.datasets.cursor import Cursor
@@ -35,7 +36,7 @@ class _NoLength(UsageError, TypeError):
     """No `__len__`: a TypeError too, so that `list(dataset)` knows to go on without one."""
 
 
-class BaseDataset:
+class BaseDataset(Portable):
     """Records by number, with a configuration, a split and a seed.
 
     >>> class Squares(BaseDataset):

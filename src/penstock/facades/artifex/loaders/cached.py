@@ -8,11 +8,12 @@ from typing import Any
 
 from penstock.core import randomness
 from penstock.core.errors import UsageError
+from penstock.core.pickling import Portable
 from penstock.facades.artifex.datasets.access import as_dataset
 from penstock.facades.artifex.datasets.cursor import Cursor
 
 
-class CachedLoader:
+class CachedLoader(Portable):
     """`get_batch(n)` goes through the dataset in shuffled passes, and asks it only for samples it does not hold.
 
     `hits` and `misses` count since the beginning. `cache_size` samples are held.
@@ -65,6 +66,12 @@ class CachedLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._cursor.load(state.get("position") if isinstance(state, dict) else state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"} | {"_cache": OrderedDict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
 
     def __repr__(self) -> str:
         return f"CachedLoader({len(self._cache)} of {self.cache_size} held)"

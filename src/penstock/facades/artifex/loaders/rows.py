@@ -131,6 +131,9 @@ class DatasetLoader(Loader):
         """Back to the first batch of the first epoch."""
         self._run, self._step = None, 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_run": None}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._run = None
         super().load_state_dict(state)
