@@ -133,3 +133,20 @@ def test_nothing_raw_reaches_the_terminal(run: Any, tmp_path: Path, as_json: boo
     shown = run("peek", tmp_path / "a.jsonl").out
     assert "\\x1b[2J" in shown
     assert "\\u202e rtl" in shown
+
+
+def test_a_saved_dataset_is_its_records_not_its_metadata(run: Any, tmp_path: Path) -> None:
+    import datasets
+
+    data = datasets.Dataset.from_dict({"text": ["one", "two"], "n": [1, 2]})
+    data.save_to_disk(tmp_path / "saved")
+    datasets.DatasetDict({"train": data, "test": data.select([1])}).save_to_disk(tmp_path / "splits")
+    found = run("peek", tmp_path / "saved", "--json").json()
+    assert [one["record"] for one in found["records"]] == [{"text": "one", "n": 1}, {"text": "two", "n": 2}]
+    found = run("peek", tmp_path / "splits", "--split", "test", "--json").json()
+    assert [one["record"]["text"] for one in found["records"]] == ["two"]
+    facts = run("info", tmp_path / "saved", "--json").json()
+    assert (facts["kind"], facts["records"]) == ("Hugging Face dataset", 2)
+    refused = run("prepare", tmp_path / "saved", "--tokenizer", "bytes", "--out", tmp_path / "out")
+    assert refused.code == 1
+    assert "penstock.from_hf(" in refused.err

@@ -81,11 +81,10 @@ def _stream(path: str, field: str, tokenizer: Any) -> Any:
     """The first tokens of a file by the tokenizer's own `encode`, record by record: nothing shared with the loaders."""
     import numpy as np
 
-    from penstock.cli.inputs import kind_of_texts, open_texts
+    from penstock.cli.inputs import open_texts
 
-    kind = "jsonl" if kind_of_texts([path]) == "jsonl" else "text"
     parts, characters = [], 0
-    for chunk in open_texts([path], kind, field).iterate():
+    for chunk in open_texts([path], "auto", field).iterate():
         for text in chunk.texts:
             parts.append(np.asarray(tokenizer.encode(text), np.int64))
             characters += len(text)

@@ -17,23 +17,22 @@ from penstock.core.errors import PenstockError, RecordError
 from penstock.core.limits import LIMITS
 from penstock.sources import json_fields, jsonl
 from penstock.sources.cutting import Piece
+from penstock.sources.formats import Format, Options
 from penstock.sources.lines import LineFiles, place
-from penstock.sources.parquet import ParquetFiles
 from penstock.sources.text import TextFiles
 
 TEXT_BYTES = 16 << 20  # of text that is tokenised to show windows
 
 
-def records(path: str, kind: str, by: str, rows: int) -> list[dict[str, Any]]:
-    """`{"where", "record"}` or `{"where", "error"}` of the first records of text files."""
-    if kind == "jsonl":
+def records(path: str, found: Format, by: str, split: str | None, rows: int) -> list[dict[str, Any]]:
+    """`{"where", "record"}` or `{"where", "error"}` of the first records of a path."""
+    if found.name == "jsonl":
         return _json_lines(path, rows)
-    if kind == "parquet":
-        source = ParquetFiles([path])
-        columns = source.read(np.arange(min(rows, len(source))))
-        found = (row(columns, i) for i in range(min(rows, len(source))))
-        return [{"where": _where(source.locate(i)), "record": one} for i, one in enumerate(found)]
-    return _texts(path, by, rows)
+    if found.name == "text":
+        return _texts(path, by, rows)
+    source = found.open(path, Options(every_field=True, split=split or "train"))
+    columns = source.read(np.arange(min(rows, len(source))))
+    return [{"where": _where(source.locate(i), path), "record": row(columns, i)} for i in range(min(rows, len(source)))]
 
 
 def named(name: str, split: str | None, rows: int) -> list[dict[str, Any]]:
@@ -45,8 +44,8 @@ def named(name: str, split: str | None, rows: int) -> list[dict[str, Any]]:
     return [{"where": f"{name}, row {at}", "record": one} for at, one in enumerate(taken)]
 
 
-def _where(facts: dict[str, Any]) -> str:
-    return f"{facts['file']}, row {facts['row']}"
+def _where(facts: dict[str, Any], path: str) -> str:
+    return f"{facts.get('file', path)}, row {facts.get('row', facts.get('record'))}"
 
 
 def _texts(path: str, by: str, rows: int) -> list[dict[str, Any]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli import say
 from penstock.cli.arguments import add_json, add_tokens, command
+
+if TYPE_CHECKING:
+    from penstock.sources.formats import Format
 
 _SHOWN_SHARDS = 8
 
@@ -24,17 +27,18 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Shows the facts."""
-    from penstock.cli.inputs import TOKEN_KINDS, kind_of, open_tokens
+    from penstock.cli.inputs import open_tokens
+    from penstock.sources.formats import format_of
 
-    kind = kind_of(args.path)
-    if kind == "store":
+    found = format_of(args.path)
+    if found.name == "store":
         from penstock.store.verify import info
 
         facts = info(args.path)
-    elif kind in TOKEN_KINDS:
+    elif found.kind == "tokens":
         facts = open_tokens(args.path, args.dtype, args.split_id).describe()
     else:
-        facts = _texts(args.path, kind)
+        facts = _records(args.path, found)
     facts = {"path": args.path} | facts
     if args.json:
         say.as_json(facts)
@@ -43,11 +47,10 @@ def run(args: argparse.Namespace) -> int:
     return 1 if "damage" in facts else 0
 
 
-def _texts(path: str, kind: str) -> dict[str, Any]:
-    from penstock.cli.inputs import open_texts
-    from penstock.sources.parquet import ParquetFiles
+def _records(path: str, found: Format) -> dict[str, Any]:
+    from penstock.sources.formats import Options
 
-    source = ParquetFiles([path]) if kind == "parquet" else open_texts([path], kind)
+    source = found.open(path, Options(every_field=True))
     records = len(source)  # for lines this is one scan, and `describe` knows more after it
     return {**source.describe(), "records": records}
 

@@ -43,13 +43,14 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Shows records, documents or windows."""
     from penstock.cli import first_rows
-    from penstock.cli.inputs import TOKEN_KINDS, decoder, is_name, kind_of, open_texts, open_tokens
+    from penstock.cli.inputs import decoder, is_name, open_texts, open_tokens
+    from penstock.sources.formats import format_of
 
     if is_name(args.path):
         return _records(args, "named dataset", first_rows.named(args.path, args.split, args.rows))
-    kind = kind_of(args.path)
+    found = format_of(args.path)
     windows = any(v is not None for v in (args.max_length, args.stride, args.batch_size))
-    if kind in TOKEN_KINDS:
+    if found.kind == "tokens":
         source = open_tokens(args.path, args.dtype, args.split_id)
         tokenizer = decoder(source, args.tokenizer)
         if windows:
@@ -61,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
         if args.tokenizer is None:
             say.note('no --tokenizer: taking "bytes"')
         tokenizer = as_tokenizer(args.tokenizer or "bytes")
-        stream, whole = first_rows.stream_of(open_texts([args.path], kind, args.field, args.by), tokenizer)
+        stream, whole = first_rows.stream_of(open_texts([args.path], found.name, args.field, args.by), tokenizer)
         return _windows(args, stream, tokenizer, whole)
-    return _records(args, kind, first_rows.records(args.path, kind, args.by, args.rows))
+    return _records(args, found.name, first_rows.records(args.path, found, args.by, args.split, args.rows))
 
 
 def _records(args: argparse.Namespace, kind: str, found: list[dict[str, Any]]) -> int:

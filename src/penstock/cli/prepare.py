@@ -10,6 +10,7 @@ from penstock.cli import say
 from penstock.cli.arguments import add_json, add_tokenizer, budget, command, number
 from penstock.cli.prompts import add_prompt, as_options, asks_for_prompts, make_engine, open_records
 from penstock.core.errors import DataError, PenstockError
+from penstock.sources.formats import TEXT_FORMATS
 
 
 def add(commands: Any) -> None:
@@ -27,8 +28,9 @@ def add(commands: Any) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="files, folders, globs or URLs")
     add_tokenizer(parser, required=True, what="to use")
     parser.add_argument("--out", "-o", required=True, metavar="DIR", help="folder of the store")
-    formats = ("auto", "text", "jsonl", "parquet")
-    parser.add_argument("--format", choices=formats, default="auto", help="of the files (default: by their names)")
+    parser.add_argument(
+        "--format", choices=("auto", *TEXT_FORMATS), default="auto", help="of the files (default: by their names)"
+    )
     parser.add_argument("--field", metavar="NAME", help="field or column with the text (default: text)")
     by = ("file", "line", "paragraph")
     parser.add_argument("--by", choices=by, help="what a document of a text file is (default: file)")

@@ -146,10 +146,10 @@ def as_options(error: PenstockError) -> PenstockError:
 
 def open_records(args: argparse.Namespace) -> Any:
     """The records of the files."""
-    from penstock.cli.inputs import kind_of_texts
     from penstock.preparation.records import records_of
+    from penstock.sources.formats import format_of
 
-    kind = kind_of_texts(args.paths) if args.format == "auto" else args.format
+    kind = format_of(args.paths).name if args.format == "auto" else args.format
     if kind == "jsonl":
         return records_of(list(args.paths))
     if kind == "parquet":

@@ -34,20 +34,21 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Collects, writes, says where."""
-    from penstock.cli.inputs import TOKEN_KINDS, decoder, kind_of, open_texts, open_tokens
+    from penstock.cli.inputs import decoder, open_texts, open_tokens
     from penstock.core.local_files import atomic_write
+    from penstock.sources.formats import format_of
     from penstock.view import collect
     from penstock.view.page import page
 
-    kind = kind_of(args.path)
-    if kind in TOKEN_KINDS:
+    found = format_of(args.path)
+    if found.kind == "tokens":
         source = open_tokens(args.path, args.dtype, args.split_id)
         facts = collect.of_tokens(
             args.path, source, decoder(source, args.tokenizer), samples=args.samples, seed=args.seed,
             length=args.length, batch=args.batch,
         )  # fmt: skip
     else:
-        source = open_texts([args.path], kind, args.field, args.by)
+        source = open_texts([args.path], found.name, args.field, args.by)
         facts = collect.of_texts(args.path, source, samples=args.samples, seed=args.seed)
     data = page(facts).encode("utf-8", "backslashreplace")
     atomic_write(args.out, data)

@@ -27,11 +27,11 @@ def run(args: argparse.Namespace) -> int:
     """Verifies and lists all damage."""
     from dataclasses import asdict
 
-    from penstock.cli.inputs import kind_of
     from penstock.core.progress import progress
+    from penstock.sources.formats import dataset_at
     from penstock.store.verify import verify
 
-    kind_of(args.store)  # names a preparation that was interrupted for what it is
+    dataset_at(args.store)  # names a preparation that was interrupted for what it is
     with progress(None, "B", "verifying", True if args.progress else None) as bar:
         report = verify(args.store, lambda done, _: bar.update(done - bar.done))
     problems = [{"expected": p.expected, "got": p.got, "where": p.where, "fix": p.fix} for p in report.problems]

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.errors import StoreError, UsageError
+from penstock.sources.formats import Options
 from penstock.sources.tokens import TokenFile, TokenFiles, split_at, token_file, token_kind
 from penstock.store.doctable import OffsetTable
 
@@ -70,6 +71,11 @@ def open_dolma(
     return TokenFiles(
         "dolma", files, kind, OffsetTable(offsets), vocab_size=vocab_size, boundaries=boundaries, identity=identity
     )
+
+
+def open_path(path: str | os.PathLike[str], options: Options) -> TokenFiles:
+    """The opener of the registry."""
+    return open_dolma(path, dtype=options.dtype, eos_id=options.eos_id)
 
 
 def _listed(paths: Paths) -> list[str]:

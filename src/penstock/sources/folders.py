@@ -18,11 +18,9 @@ from penstock.core.columns import Columns, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
+from penstock.sources.formats import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from penstock.sources.names import Names
 from penstock.storage.small_files import Arena, read_whole
-
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".avif", ".jp2")
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".caf", ".w64")
 
 Labels = str | Callable[[str], str | int] | None
 

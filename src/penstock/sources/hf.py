@@ -8,6 +8,7 @@ the slices; the fingerprint reads all content once.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,32 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.optional import need
 from penstock.sources.arrow import kind_of, to_columns
+from penstock.sources.formats import Options
 
 _HASHED_ROWS = 16_384
+
+
+def load_saved(path: str | os.PathLike[str]) -> Any:
+    """What `save_to_disk` wrote into a folder (a dataset, or a dict of splits), or one Arrow file; memory-mapped."""
+    datasets = need("datasets", extra="hf", purpose="for Hugging Face datasets")
+    name = os.fspath(path)
+    return datasets.load_from_disk(name) if os.path.isdir(name) else datasets.Dataset.from_file(name)
+
+
+def choose_split(dataset: Any, split: str) -> Any:
+    """One split of a dict of splits; a dataset without splits as it is."""
+    if not isinstance(dataset, dict):
+        return dataset
+    if split not in dataset:
+        raise UsageError(
+            "a split of the dataset", got=repr(split), fix=f"split= one of {', '.join(map(repr, dataset))}"
+        )
+    return dataset[split]
+
+
+def open_path(path: str | os.PathLike[str], options: Options) -> HFDataset:
+    """The opener of the registry."""
+    return HFDataset(choose_split(load_saved(path), options.split))
 
 
 class HFDataset:

@@ -20,10 +20,16 @@ from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources import json_fields
 from penstock.sources.cutting import Piece
+from penstock.sources.formats import FORMATS, Options
 from penstock.sources.lines import Chunk, Cursor, LineFiles, bare, place, too_long
 from penstock.storage import filesystem
 
-SUFFIXES = tuple(stem + end for stem in (".jsonl", ".ndjson", ".json") for end in ("", ".gz", ".zst"))
+SUFFIXES = FORMATS["jsonl"].suffixes
+
+
+def open_path(paths: filesystem.Paths, options: Options) -> JsonlFiles:
+    """The opener of the registry."""
+    return JsonlFiles(paths, field=None if options.every_field else options.field)
 
 
 class JsonlFiles:

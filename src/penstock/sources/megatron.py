@@ -18,6 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.core.errors import StoreError
+from penstock.sources.formats import Options
 from penstock.sources.tokens import TokenFiles, token_file
 from penstock.store.doctable import search
 
@@ -48,6 +49,11 @@ def open_megatron(prefix: str | os.PathLike[str], *, vocab_size: int | None = No
         )
     boundaries = f"document index of {os.path.basename(path)}"
     return TokenFiles("megatron", [file], kind, table, vocab_size=vocab_size, boundaries=boundaries, identity=[digest])
+
+
+def open_path(path: str | os.PathLike[str], _options: Options) -> TokenFiles:
+    """The opener of the registry."""
+    return open_megatron(path)
 
 
 class _Index:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import StoreError, UsageError
+from penstock.sources.formats import Options
 from penstock.sources.tokens import TokenFile, TokenFiles, opened, split_at, token_file, token_kind
 from penstock.store.doctable import OffsetTable
 
@@ -61,6 +62,11 @@ def open_nanogpt(
     return TokenFiles(
         "nanogpt", files, kind, table, vocab_size=vocab_size, boundaries=boundaries, identity=[str(eos_id).encode()]
     )
+
+
+def open_path(path: str | os.PathLike[str], options: Options) -> TokenFiles:
+    """The opener of the registry; a file without a header is uint16 unless `dtype` says otherwise."""
+    return open_nanogpt(path, dtype=options.dtype or "uint16", eos_id=options.eos_id)
 
 
 def _open_one(path: str | os.PathLike[str], dtype: Any) -> tuple[TokenFile, np.dtype[Any]]:

@@ -24,12 +24,18 @@ from penstock.core.limits import LIMITS, Limits
 from penstock.core.optional import need
 from penstock.sources import arrow
 from penstock.sources.cutting import PIECE_BYTES
+from penstock.sources.formats import FORMATS, Options
 from penstock.sources.lines import Chunk, Cursor
 from penstock.storage import filesystem
 
-SUFFIXES = (".parquet", ".pq")
+SUFFIXES = FORMATS["parquet"].suffixes
 _KEPT_GROUPS = 8
 _KEPT_BYTES = 512 << 20
+
+
+def open_path(paths: filesystem.Paths, options: Options) -> ParquetFiles:
+    """The opener of the registry."""
+    return ParquetFiles(paths, None if options.every_field else [options.field], text=options.field)
 
 
 class ParquetFiles:

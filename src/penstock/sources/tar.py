@@ -23,6 +23,7 @@ from penstock.core.columns import Columns, strings
 from penstock.core.errors import BadRecords, DataError, PenstockError, RecordError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
+from penstock.sources.formats import FORMATS
 from penstock.sources.names import Names
 from penstock.sources.tar_index import TarIndex, index_of
 from penstock.storage import filesystem
@@ -56,7 +57,7 @@ class TarShards:
         limits: Limits = LIMITS,
         storage_options: filesystem.Options = None,
     ) -> None:
-        self.paths = filesystem.expand(paths, storage_options, (".tar",))
+        self.paths = filesystem.expand(paths, storage_options, FORMATS["tar"].suffixes)
         self.limits, self.options = limits, storage_options
         place = None if index is None else os.fspath(index)
         self.skipped = 0

@@ -21,11 +21,17 @@ from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources import compressed
 from penstock.sources.cutting import BOM, PIECE_BYTES, Piece
+from penstock.sources.formats import FORMATS, Options
 from penstock.sources.lines import Chunk, Cursor, LineFiles, bare, checked_cursor, place, too_long
 from penstock.storage import filesystem
 
-SUFFIXES = (".txt", ".text", ".md", ".rst", ".txt.gz", ".txt.zst", ".md.gz", ".md.zst")
+SUFFIXES = FORMATS["text"].suffixes
 MODES = ("file", "line", "paragraph")
+
+
+def open_path(paths: filesystem.Paths, options: Options) -> TextFiles:
+    """The opener of the registry."""
+    return TextFiles(paths, mode=options.by)
 
 
 class TextFiles:

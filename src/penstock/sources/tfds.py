@@ -19,6 +19,7 @@ from penstock.core import hashing
 from penstock.core.columns import Column, Columns, Ragged, stack, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.optional import need
+from penstock.sources.formats import Options
 from penstock.sources.tfrecord import RecordFiles
 from penstock.storage import filesystem
 
@@ -31,6 +32,11 @@ def tfds_module() -> Any:
 def is_prepared(folder: str | os.PathLike[str]) -> bool:
     """Whether a folder holds a dataset that TFDS prepared: one version of one config."""
     return all(os.path.isfile(os.path.join(folder, name)) for name in ("dataset_info.json", "features.json"))
+
+
+def open_path(folder: str | os.PathLike[str], options: Options) -> TFDSource:
+    """The opener of the registry."""
+    return TFDSource.open(folder, options.split)
 
 
 class TFDSource:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
+from penstock.sources.formats import Options
 from penstock.store import gather as cut
 from penstock.store.arrays import OpenArrays, Part, Table
 from penstock.store.doctable import DocTable, OffsetTable, check_range
@@ -34,6 +35,21 @@ _SAMPLES = 256
 def open_store(path: str | os.PathLike[str], *, verify: str = "first-touch") -> TokenStore:
     """Opens a token store: one manifest read, whatever its size. See `TokenStore`."""
     return TokenStore(path, verify=verify)
+
+
+def open_path(path: str | os.PathLike[str], _options: Options) -> TokenStore:
+    """The opener of the registry."""
+    return TokenStore(path)
+
+
+def open_npy(path: str | os.PathLike[str], _options: Options) -> TokenArray:
+    """A `.npy` file of integers, memory-mapped; one document."""
+    try:
+        return TokenArray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (ValueError, EOFError) as error:
+        raise UsageError(
+            "a .npy file of integers", got=str(error)[:200], where=str(path), fix="write it with np.save"
+        ) from error
 
 
 class _Stream(ABC):

@@ -1,0 +1,223 @@
+"""The registry of file formats: what a path is, and what opens it.
+
+`FORMATS` has one line per format. To add a format, write `sources/<format>.py` with an opener and add a line: the
+command line, the facades and `sources.records` then recognise its files.
+
+A path is recognised by its name, by the files in a folder and, where names are not enough, by its first bytes; never
+by trying to parse it. A path that could be two things is refused, with the argument that decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from penstock.core.errors import UsageError
+from penstock.storage import filesystem
+
+Kind = Literal["text", "records", "tokens", "images", "audio"]
+_UNFINISHED = ("job.json", "journal.jsonl")  # what an interrupted `penstock prepare` leaves in its folder
+_NPY = b"\x93NUMPY"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to open a path; a format uses the fields that apply to it."""
+
+    field: str = "text"  # the field or column that holds the text
+    every_field: bool = False  # read the other fields too
+    by: str = "file"  # what a record of a text file is: "file", "line" or "paragraph"
+    split: str = "train"  # of a dataset that has splits
+    dtype: str | None = None  # of token files without a header
+    eos_id: int | None = None  # the id that ends a document in token files without a document table
+
+
+@dataclass(frozen=True)
+class Format:
+    """One file format. `opener` is "module:function" in `penstock.sources`, called as `function(paths, options)`."""
+
+    name: str
+    kind: Kind
+    title: str  # in messages
+    read: str  # how to read it in Python, in messages
+    opener: str = ""  # empty: only through `read`, which takes arguments that cannot be guessed
+    suffixes: tuple[str, ...] = ()
+    folder: tuple[str, ...] = ()  # a folder that holds all of these files is one dataset of this format
+    magic: bytes = b""  # first bytes, where the suffix is shared with another format
+    pair: tuple[str, ...] = ()  # a common prefix and these endings make one dataset
+    one_pass: bool = False  # a `TextSource`: `penstock prepare` reads its texts from front to back
+    needs: str = ""  # an argument that only the user knows
+
+    def open(self, paths: Any, options: Options = Options()) -> Any:  # noqa: B008  (frozen)
+        """The source of a path, or of a list of paths."""
+        module, _, function = self.opener.partition(":")
+        if not function:
+            raise UsageError(
+                "a path that can be opened without further arguments",
+                got=self.title,
+                where=str(paths),
+                fix=f"penstock.{self.read}",
+            )
+        return getattr(import_module(f"penstock.sources.{module}"), function)(paths, options)
+
+    def has_suffix(self, path: str) -> bool:
+        return path.lower().endswith(self.suffixes) if self.suffixes else False
+
+    def is_at(self, path: str) -> bool:
+        """Whether this one path is a dataset of this format."""
+        if self.folder and all(os.path.isfile(os.path.join(path, name)) for name in self.folder):
+            return True
+        if self.pair:
+            base = next((path.removesuffix(end) for end in self.pair if path.endswith(end)), path)
+            return all(os.path.isfile(base + end) for end in self.pair)
+        return self.has_suffix(path) and (not self.magic or _begins(path, self.magic))
+
+
+def _packed(*stems: str) -> tuple[str, ...]:
+    return tuple(stem + end for stem in stems for end in ("", ".gz", ".zst"))
+
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".avif", ".jp2")
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".caf", ".w64")
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".txt.gz", ".txt.zst", ".md.gz", ".md.zst")
+
+# One path is one dataset. The first line that recognises a path wins.
+DATASETS = (
+    Format("store", "tokens", "a token store", "open_store(path)", "tokens:open_path",
+           suffixes=(".tokens", "manifest.json"), folder=("manifest.json",)),
+    Format("megatron", "tokens", "Megatron tokens", "open_megatron(prefix)", "megatron:open_path",
+           pair=(".bin", ".idx")),
+    Format("nanogpt", "tokens", "bare tokens (.bin)", "open_nanogpt(path, dtype=...)", "nanogpt:open_path",
+           suffixes=(".bin",), needs="dtype"),
+    Format("array", "tokens", "a NumPy array", "open_tokens(numpy.load(path))", "tokens:open_npy",
+           suffixes=(".npy",), magic=_NPY),
+    Format("dolma", "tokens", "bare tokens (.npy)", "open_dolma(path, dtype=...)", "dolma:open_path",
+           suffixes=(".npy",), needs="dtype"),
+    Format("tfds", "records", "a TFDS dataset", "from_tfds(folder)", "tfds:open_path",
+           folder=("dataset_info.json", "features.json")),
+    Format("hf", "records", "a Hugging Face dataset", "from_hf(datasets.load_from_disk(folder))", "hf:open_path",
+           folder=("dataset_info.json", "state.json")),
+    Format("hf splits", "records", "Hugging Face splits", "from_hf(datasets.load_from_disk(folder)[split])",
+           "hf:open_path", folder=("dataset_dict.json",)),
+    Format("arrow", "records", "an Arrow file", "from_hf(datasets.Dataset.from_file(path))", "hf:open_path",
+           suffixes=(".arrow",)),
+)  # fmt: skip
+
+# A list of files is one dataset; folders are searched for these suffixes.
+FILES = (
+    Format("text", "text", "text files", "read_text(paths)", "text:open_path", suffixes=TEXT_SUFFIXES, one_pass=True),
+    Format("jsonl", "records", "JSON lines", "read_jsonl(paths)", "jsonl:open_path",
+           suffixes=_packed(".jsonl", ".ndjson", ".json"), one_pass=True),
+    Format("parquet", "records", "Parquet files", "read_parquet(paths)", "parquet:open_path",
+           suffixes=(".parquet", ".pq"), one_pass=True),
+    Format("tar", "records", "tar shards", "read_tar(paths)", suffixes=(".tar",)),
+    Format("images", "images", "image files", "read_images(folder)", suffixes=IMAGE_SUFFIXES),
+    Format("audio", "audio", "audio files", "read_audio(folder)", suffixes=AUDIO_SUFFIXES),
+)  # fmt: skip
+
+FORMATS = {known.name: known for known in (*DATASETS, *FILES)}
+TEXT_FORMATS = tuple(known.name for known in FILES if known.one_pass)
+_TEXTS = tuple(suffix for known in FILES if known.one_pass for suffix in known.suffixes)
+
+
+def format_of(paths: str | Sequence[str]) -> Format:
+    """The one format of a path, a glob, a URL, a folder, or of a list of them; a name that says nothing is text.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for name in ("a.jsonl", "b.ndjson.gz"): _ = (folder / name).write_bytes(b"{}")
+    >>> format_of(str(folder)).title, format_of(str(folder / "a.jsonl")).name
+    ('JSON lines', 'jsonl')
+    """
+    found: Counter[str] = Counter()
+    rest = []
+    for path in [paths] if isinstance(paths, str) else paths:
+        known = dataset_at(path)
+        if known is None:
+            rest.append(path)
+        else:
+            found[known.name] += 1
+    if rest:
+        found.update(by_suffix(path).name for path in _files(rest))
+    if len(found) > 1:
+        raise UsageError(
+            "files of one format",
+            got=", ".join(f"{count} {name}" for name, count in found.most_common()),
+            where=paths if isinstance(paths, str) else ", ".join(paths[:3]),
+            fix="name the files of one format, for example with a glob; on the command line --format says which it is",
+        )
+    return FORMATS[next(iter(found))]
+
+
+def dataset_at(path: str) -> Format | None:
+    """The format of a path that is a dataset by itself; None for files that are read as a list."""
+    if all(os.path.isfile(os.path.join(path, name)) for name in _UNFINISHED):
+        raise UsageError(
+            "a finished token store",
+            got="a preparation that was interrupted",
+            where=path,
+            fix="run the same `penstock prepare` command again: it resumes where it stopped",
+        )
+    return next((known for known in DATASETS if known.is_at(path)), None)
+
+
+def by_suffix(path: str) -> Format:
+    """The format of a file of a list, by its name; text when the name does not say."""
+    return next((known for known in FILES if known.has_suffix(path)), FORMATS["text"])
+
+
+def names_files(items: Sequence[object]) -> bool:
+    """Whether a list holds paths; False when it holds data. A list of both is refused.
+
+    A str is a path when it is a URL, ends like a file of a known format without a space in it, ends in "/*", or names
+    something that exists.
+
+    >>> names_files(["a.jsonl", "b.jsonl.gz"]), names_files(["What is a.jsonl?"]), names_files([{"text": "a.jsonl"}])
+    (True, False, False)
+    """
+    if not items or not isinstance(items[0], str | os.PathLike):
+        return False
+    found = [_names_file(item) for item in items]
+    if any(found) and not all(found):
+        raise UsageError(
+            "only paths, or only records",
+            got=f"paths, and {str(items[found.index(False)])[:60]!r}",
+            where=f"item {found.index(False)} of the list",
+            fix="pass paths as pathlib.Path, or the records themselves",
+        )
+    return all(found)
+
+
+def _names_file(item: object) -> bool:
+    if not isinstance(item, str):
+        return isinstance(item, os.PathLike)
+    if not item or len(item) > 1024 or "\n" in item or "\0" in item:
+        return False
+    plain = " " not in item and (
+        "://" in item or item.endswith(("/*", "/**")) or any(known.has_suffix(item) for known in FORMATS.values())
+    )
+    return plain or os.path.exists(item)
+
+
+def _files(paths: Sequence[str]) -> list[str]:
+    """The files of paths, globs and folders: text, JSON lines and Parquet, or else whatever a folder holds."""
+    try:
+        return filesystem.expand(paths, suffixes=_TEXTS)
+    except UsageError:
+        if not any(os.path.isdir(path) for path in paths):
+            raise
+        others = [suffix for known in FILES if not known.one_pass for suffix in known.suffixes]
+        try:
+            return filesystem.expand(paths, suffixes=others)
+        except UsageError:
+            pass
+        raise
+
+
+def _begins(path: str, magic: bytes) -> bool:
+    with filesystem.open_read(path) as file:
+        return file.read(len(magic)) == magic
