@@ -259,7 +259,7 @@ def test_a_decoder_column_as_long_as_the_labels(name: str) -> None:
     assert f"{name!r} to be as long as 'labels' in every row" in str(caught.value)
     assert "1 and 2" in str(caught.value)
     assert "row 1 of the batch" in str(caught.value)
-    assert "leave it out" in str(caught.value)
+    assert f"leave {name!r} out" in str(caught.value)
 
 
 def test_a_decoder_mask_hides_labels() -> None:

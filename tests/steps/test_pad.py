@@ -129,8 +129,8 @@ def test_made_labels_have_none_at_the_last_token_kept(tmp_path, verb: str, side:
 
 
 WRONG = {
-    "labels": ({"labels": [[1, 2, 3], [4]]}, "'labels' as long as 'input_ids'", "1 and 2"),
-    "mask": ({"attention_mask": [[1], [1, 1]]}, "'attention_mask' as long as 'input_ids'", "1 and 3"),
+    "labels": ({"labels": [[1, 2, 3], [4]]}, "'labels' to be as long as 'input_ids'", "1 and 2"),
+    "mask": ({"attention_mask": [[1], [1, 1]]}, "'attention_mask' to be as long as 'input_ids'", "1 and 3"),
 }
 
 

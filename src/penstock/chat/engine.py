@@ -20,9 +20,9 @@ from penstock.chat.loss_masks import Boundary, Encoder, Turn, assistant_spans, e
 from penstock.chat.options import check_choices, check_ends, check_types
 from penstock.chat.templates import TextTemplate, field_text, make_template
 from penstock.collate.schema import OutputSchema
+from penstock.collate.tokens import IGNORE
 from penstock.core.errors import LimitError, RecordError, UsageError
 
-IGNORED = -100
 Mask = Literal["prompt", "assistant", "last", "none"]
 Truncation = Literal["error", "right", "left"]
 Row = dict[str, NDArray[Any]]
@@ -163,7 +163,7 @@ class PromptEngine:
         row = {
             "input_ids": ids,
             "attention_mask": np.ones(len(ids), np.int64),
-            "labels": np.where(learnt, ids, IGNORED),
+            "labels": np.where(learnt, ids, IGNORE),
         }
         return self._named(row, learnt, record, read)
 

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.collate.tokens import IGNORE
 from penstock.core.errors import RecordError, UsageError
 from penstock.tokenizers import as_tokenizer
 
-IGNORE = -100
 Overflow = Literal["cut", "error"]
 Ids = NDArray[np.int64]
 

@@ -23,28 +23,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.collate.columns import Rows, check_aligned, columns_of, flat_rows, mask_rows, not_flat, stack, token_rows
-from penstock.collate.layout import Layout, Side, valid_mask
+from penstock.collate.columns import Rows, columns_of, flat_rows, mask_rows, not_flat, stack, token_rows
+from penstock.collate.layout import Layout, Side
 from penstock.collate.options import Batch, CollateOptions, Tensors
 from penstock.collate.pad import counts_of, dtype_of, place
 from penstock.collate.schema import OutputSchema
+from penstock.collate.tokens import check_aligned, hide, next_tokens, pad_token_columns
 from penstock.core.columns import Ragged
 from penstock.core.errors import RecordError
+
+_LABELS_FIX = (
+    "align the two; for labels of their own length use create_seq2seq_collate; "
+    "for one vector per row stack_columns=['labels']"
+)
 
 
 def pad_tokens(columns: Mapping[str, Any], options: CollateOptions, skip: frozenset[str] = frozenset()) -> Batch:
     """`input_ids`, `attention_mask`, `labels` where there are any, and the other columns, but for those in `skip`."""
     rows = token_rows(input_ids_of(columns), "input_ids")
     layout = options.lay_out(counts_of(rows))
-    ids = place(rows, layout, options.pad_token_id, np.int64, name="input_ids")
-    mask, whole = _attention(columns.get("attention_mask"), layout)
-    batch: Batch = {"input_ids": ids, "attention_mask": mask}
+    mask = mask_rows(columns.get("attention_mask"), "attention_mask", layout.full, absent=1)
+    mask = None if mask is None or _ones(mask) else mask
+    batch: Batch = pad_token_columns(rows, layout, options.pad_token_id, mask=mask, make_labels=False)
     for name, column in columns.items():
         if name in batch or name in skip:
             continue
         if name == "labels":
             labels, per_token = _labels(column, layout, options)
-            batch[name] = labels if whole or not per_token else hide(labels, mask, options.label_pad_token_id)
+            if mask is not None and per_token:
+                hide(labels, batch["attention_mask"], options.label_pad_token_id)
+            batch[name] = labels
         else:
             batch[name] = _other(name, column, layout, options)
     return batch
@@ -60,14 +68,6 @@ def input_ids_of(columns: Mapping[str, Any]) -> Any:
             fix="tokenize the rows before collating, or rename the column",
         )
     return columns["input_ids"]
-
-
-def _attention(column: Any, layout: Layout) -> tuple[NDArray[Any], bool]:
-    """The padded attention mask, and whether it is 1 on all of every row."""
-    rows = mask_rows(column, "attention_mask", layout.full, absent=1)
-    if rows is None or _ones(rows):
-        return valid_mask(layout), True
-    return place(rows, layout, 0, np.int64, name="attention_mask"), False
 
 
 def _ones(rows: list[Any] | Ragged) -> bool:
@@ -91,7 +91,7 @@ def _labels(column: Any, layout: Layout, options: CollateOptions) -> tuple[Any, 
             raise
         return _single(stack(column, "labels"), column), False
     try:
-        check_aligned("labels", rows, layout.full)
+        check_aligned("labels", rows, layout.full, fix=_LABELS_FIX)
         return place(rows, layout, options.label_pad_token_id, np.int64, name="labels"), True
     except RecordError:  # asked only now, as labels are integers of tokens in almost every batch
         flat = None if options.token_labels else flat_rows(column, "labels")
@@ -141,18 +141,18 @@ def per_token(name: str, column: Any, full: list[int], options: CollateOptions) 
     return rows if rows is not None and counts_of(rows) == full else None
 
 
-def hide(labels: NDArray[Any], mask: NDArray[Any], value: int) -> NDArray[Any]:
-    """`labels` with `value` wherever `mask` is 0, in place."""
-    np.copyto(labels, value, where=mask == 0)
-    return labels
-
-
-def labels_of(batch: Batch, options: CollateOptions) -> NDArray[Any]:
+def unshifted_labels(batch: Batch, options: CollateOptions) -> NDArray[Any]:
     """The batch's labels, or its `input_ids` with padding hidden where it has none."""
     labels: NDArray[Any] | None = batch.get("labels")
     if labels is None:
         labels = hide(batch["input_ids"].copy(), batch["attention_mask"], options.label_pad_token_id)
     return labels
+
+
+def shifted_labels(batch: Batch, options: CollateOptions) -> NDArray[Any]:
+    """The batch's labels, or its `input_ids`, moved to the position before them: what `input_ids[t]` predicts."""
+    tokens: NDArray[Any] = batch["labels" if "labels" in batch else "input_ids"]
+    return next_tokens(tokens, batch["attention_mask"], options.label_pad_token_id)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Collate:
     def __call__(self, rows: Rows) -> Batch:
         batch = pad_tokens(columns_of(rows), self.options)
         if self.make_labels:
-            batch["labels"] = labels_of(batch, self.options)
+            batch["labels"] = unshifted_labels(batch, self.options)
         return self.options.finish(batch)
 
 
@@ -216,17 +216,8 @@ class CausalCollate:
 
     def __call__(self, rows: Rows) -> Batch:
         batch = pad_tokens(columns_of(rows), self.options)
-        labels = labels_of(batch, self.options)
-        batch["labels"] = shift_left(labels, batch["attention_mask"], self.options) if self.shift else labels
+        batch["labels"] = (shifted_labels if self.shift else unshifted_labels)(batch, self.options)
         return self.options.finish(batch)
-
-
-def shift_left(labels: NDArray[Any], mask: NDArray[Any], options: CollateOptions) -> NDArray[Any]:
-    """Labels of the same position turned into labels of the next one; the last of each row has none."""
-    out = np.full_like(labels, options.label_pad_token_id)
-    out[:, :-1] = labels[:, 1:]
-    # With padding on the left, the pad before a row's first token would otherwise be asked to predict it.
-    return hide(out, mask, options.label_pad_token_id)
 
 
 def create_causal_lm_collate(

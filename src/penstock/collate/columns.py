@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.collate.layout import lay_out
 from penstock.collate.pad import as_row, counts_of, place, unreadable
+from penstock.collate.tokens import check_aligned
 from penstock.core.columns import Ragged
 from penstock.core.errors import RecordError, UsageError
 
@@ -215,26 +216,6 @@ def not_flat(column: Any, name: str, of: str = "integers") -> RecordError:
         where=f"row {i} of the batch",
         fix=f"give {name!r} as one list or one-dimensional array per row",
         row=i,
-    )
-
-
-def check_aligned(name: str, rows: Sequence[Any] | Ragged, full: list[int], other: str = "input_ids") -> None:
-    """Raises for rows of other lengths than `full`, which are those of the column `other`."""
-    lengths = counts_of(rows)
-    if lengths == full:
-        return
-    row = next(i for i, (a, b) in enumerate(zip(lengths, full, strict=True)) if a != b)
-    own = (
-        "for labels of their own length use create_seq2seq_collate; for one vector per row stack_columns=['labels']"
-        if name == "labels"
-        else "or leave it out"
-    )
-    raise RecordError(
-        f"{name!r} to be as long as {other!r} in every row",
-        got=f"{lengths[row]} and {full[row]}",
-        where=f"row {row} of the batch",
-        fix=f"align the two; {own}",
-        row=row,
     )
 
 

@@ -14,13 +14,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.collate.causal_lm import input_ids_of, of_its_own, pad_tokens, per_token, shift_left
-from penstock.collate.columns import Rows, check_aligned, columns_of, integer_rows, mask_rows
+from penstock.collate.causal_lm import input_ids_of, of_its_own, pad_tokens, per_token, shifted_labels
+from penstock.collate.columns import Rows, columns_of, integer_rows, mask_rows
 from penstock.collate.layout import Side
-from penstock.collate.options import TOKEN_COLUMNS, Batch, CollateOptions, Tensors, check_token_id
+from penstock.collate.options import Batch, CollateOptions, Tensors, check_token_id
 from penstock.collate.pad import dtype_of
 from penstock.collate.record_id import record_keys
 from penstock.collate.schema import OutputSchema
+from penstock.collate.tokens import TOKEN_COLUMNS, check_aligned
 from penstock.core import randomness
 from penstock.core.errors import UsageError
 
@@ -75,7 +76,7 @@ class FimCollate:
         rest = [name for name in columns if name not in batch]
         batch |= {name: of_its_own(name, columns[name], self.options) for name in rest}
         if self.shift:
-            batch["labels"] = shift_left(batch["labels"], batch["attention_mask"], self.options)
+            batch["labels"] = shifted_labels(batch, self.options)
         return self.options.finish(batch)
 
     def _moved(

@@ -76,7 +76,7 @@ def lay_out(
     """
     width, counts = max(full, default=0), full
     if max_length is not None and width > max_length:
-        width, counts = max_length, [min(n, max_length) for n in full]
+        width, counts = max_length, [n if n < max_length else max_length for n in full]
     if length is not None:
         if width > length:
             row = full.index(max(full))

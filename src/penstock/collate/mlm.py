@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from penstock.collate.causal_lm import pad_tokens
 from penstock.collate.columns import Rows, columns_of, mask_rows
 from penstock.collate.layout import Layout, Side
-from penstock.collate.options import TOKEN_COLUMNS, Batch, CollateOptions, Tensors, check_token_id
+from penstock.collate.options import Batch, CollateOptions, Tensors, check_token_id
 from penstock.collate.pad import counts_of, place
 from penstock.collate.record_id import record_keys
 from penstock.collate.schema import OutputSchema
+from penstock.collate.tokens import TOKEN_COLUMNS
 from penstock.core import randomness
 from penstock.core.errors import UsageError
 

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from penstock.collate.layout import Layout, Side, check_padding, lay_out
 from penstock.collate.pad import counts_of, place
 from penstock.collate.schema import OutputSchema
+from penstock.collate.tokens import IGNORE, TOKEN_COLUMNS
 from penstock.core.columns import Ragged
 from penstock.core.errors import UsageError
 
 Batch = dict[str, Any]
 Tensors = bool | None | Literal["pt", "np", "jax"]
 
-TOKEN_COLUMNS = frozenset({"input_ids", "attention_mask", "labels"})
 _KINDS: dict[Any, str] = {True: "pt", "pt": "pt", "torch": "pt", "np": "np", "numpy": "np", False: "np", None: "np"}
 _KINDS["jax"] = "jax"
 
@@ -36,7 +36,7 @@ class CollateOptions:
     """
 
     pad_token_id: int
-    label_pad_token_id: int = -100
+    label_pad_token_id: int = IGNORE
     padding_side: Side = "right"
     max_length: int | None = None
     return_tensors: Tensors = True

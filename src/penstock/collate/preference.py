@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.collate.causal_lm import pad_tokens, shift_left
+from penstock.collate.causal_lm import pad_tokens, shifted_labels
 from penstock.collate.columns import check_rows, columns_of, integer_rows, stack
 from penstock.collate.layout import Side
 from penstock.collate.options import Batch, CollateOptions, Tensors
@@ -76,7 +76,7 @@ class PreferenceCollate:
     def _pad(self, rows: list[dict[str, NDArray[Any]]]) -> Batch:
         batch = pad_tokens(columns_of(rows), self.options)
         if self.shift:
-            batch["labels"] = shift_left(batch["labels"], batch["attention_mask"], self.options)
+            batch["labels"] = shifted_labels(batch, self.options)
         return batch
 
     def _answer(

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.collate.causal_lm import hide, pad_tokens
-from penstock.collate.columns import Rows, check_aligned, columns_of, token_rows
+from penstock.collate.causal_lm import pad_tokens
+from penstock.collate.columns import Rows, columns_of, token_rows
 from penstock.collate.layout import Layout, Side, valid_mask
-from penstock.collate.options import TOKEN_COLUMNS, Batch, CollateOptions, Tensors, check_token_id
+from penstock.collate.options import Batch, CollateOptions, Tensors, check_token_id
 from penstock.collate.pad import counts_of, place
 from penstock.collate.schema import OutputSchema
+from penstock.collate.tokens import TOKEN_COLUMNS, check_aligned, hide
 from penstock.core.errors import RecordError
 
 _TARGET = ("labels", "decoder_input_ids", "decoder_attention_mask")

@@ -17,7 +17,8 @@ import numpy as np
 import orjson
 
 from penstock.chat.chat import ChatTemplate
-from penstock.chat.engine import IGNORED, PromptEngine
+from penstock.chat.engine import PromptEngine
+from penstock.collate.tokens import IGNORE
 from penstock.core.columns import Ragged
 from penstock.core.errors import LimitError, RecordError, UsageError
 from penstock.preparation.encode import in_order
@@ -113,7 +114,7 @@ class _Prompts:
                 continue
             if row is not None:
                 ids.append(row["input_ids"])
-                runs.append(encode_runs(row["labels"] != IGNORED))
+                runs.append(encode_runs(row["labels"] != IGNORE))
                 kept.append(i)
         order = sorted(range(len(errors)), key=lambda i: places[i])
         left = replace(

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.collate.tokens import IGNORE as IGNORE  # noqa: PLC0414 - read as masks.IGNORE by the steps
 from penstock.core.columns import Columns, Ragged
 from penstock.order.ragged_index import I64, prefix
 
 RUNS = "loss_runs"
-IGNORE = -100
 
 ReadRuns = Callable[[I64], Ragged]
 

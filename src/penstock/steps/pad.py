@@ -14,18 +14,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from penstock.collate.layout import Layout, Side, check_padding, lay_out, valid_mask
+from penstock.collate.layout import Layout, Side, check_padding, lay_out
 from penstock.collate.pad import counts_of, place
+from penstock.collate.tokens import IGNORE, pad_token_columns, ragged_tokens
 from penstock.core.buffers import Buffers
-from penstock.core.columns import Column, Columns, Ragged
+from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import RecordError, UsageError
 from penstock.steps.base import Context, Step, whole_number
 from penstock.steps.node import Node, Picks
 
-IGNORE = -100
-TOKENS = ("input_ids", "attention_mask", "labels")
 _buffers = Buffers()
 
 
@@ -68,39 +66,37 @@ class Pad(Step):
         return self.padded(columns, picks)
 
     def padded(self, columns: Columns, picks: Picks, own: bool = False) -> Columns:
-        """The columns of the rows of `picks`; `own` says that Penstock has made their labels."""
-        given = columns if "segment_ids" in columns else {name: _as_rows(name, c) for name, c in columns.items()}
+        """The columns of the rows of `picks`; `own` says that Penstock made their labels."""
+        try:
+            return self._padded(columns, picks, own)
+        except RecordError as error:
+            error.where = _where(picks, error.row)
+            raise
+
+    def _padded(self, columns: Columns, picks: Picks, own: bool) -> Columns:
+        given = columns if "segment_ids" in columns else {name: ragged_tokens(name, c) for name, c in columns.items()}
         ragged = {name: column for name, column in given.items() if isinstance(column, Ragged)}
         out: Columns = {name: column for name, column in columns.items() if name not in ragged}
         ids = ragged.pop("input_ids", None)
         if ids is not None:
             mask, labels = ragged.pop("attention_mask", None), ragged.pop("labels", None)
-            layout = self._lay_out("input_ids", ids, picks)
-            out["input_ids"] = place(ids, layout, self.pad_id, np.int64, _buffers.roomy)
-            if mask is None:
-                out["attention_mask"] = seen = valid_mask(layout)
-            else:
-                _check_aligned("attention_mask", mask, ids, picks)
-                out["attention_mask"] = seen = place(mask, layout, 0, None, _buffers.roomy)
-            if labels is not None:
-                _check_aligned("labels", labels, ids, picks)
-                out["labels"] = made = place(labels, layout, IGNORE, np.int64, _buffers.roomy)
-                if own:
-                    _end(made, layout)
-                if mask is not None:
-                    np.copyto(made, IGNORE, where=seen == 0)
-            elif self.labels and "labels" not in columns:
-                out["labels"] = made = place(_next_tokens(ids, layout), layout, IGNORE, np.int64, _buffers.roomy)
-                if mask is not None:
-                    np.copyto(made, IGNORE, where=seen == 0)
-                    np.copyto(made[:, :-1], IGNORE, where=seen[:, 1:] == 0)
+            out |= pad_token_columns(
+                ids,
+                self._lay_out("input_ids", ids),
+                self.pad_id,
+                mask=mask,
+                labels=labels,
+                make_labels=self.labels and "labels" not in columns,
+                cut_labels=own,
+                mask_dtype=None if mask is None else mask.dtype,
+                empty=_buffers.roomy,
+            )
         for name, column in ragged.items():
-            layout = self._lay_out(name, column, picks)
             fill, dtype = (IGNORE, np.int64) if name == "labels" else (0, None)
-            out[name] = place(column, layout, fill, dtype, _buffers.roomy)
+            out[name] = place(column, self._lay_out(name, column), fill, dtype, _buffers.roomy, name)
         return out
 
-    def _lay_out(self, name: str, column: Ragged, picks: Picks) -> Layout:
+    def _lay_out(self, name: str, column: Ragged) -> Layout:
         counts = counts_of(column)
         length = None if self.to == "longest" else int(self.to)
         if length is not None and not self.truncate and max(counts, default=0) > length:
@@ -108,7 +104,6 @@ class Pad(Step):
             raise RecordError(
                 f"rows of at most {length} values in {name!r} for .pad(to={length})",
                 got=f"{counts[row]} values",
-                where=_where(picks, row),
                 fix=f".pad(to={counts[row]}), or truncate=True to cut longer rows",
                 row=row,
             )
@@ -131,44 +126,6 @@ class PadOwn:
         return self.pad.padded(columns, picks, own=True)
 
 
-def _as_rows(name: str, column: Column) -> Column:
-    """Token columns as ragged ones also where all rows of a block happen to be equal in length."""
-    if name not in TOKENS or isinstance(column, Ragged) or column.ndim != 2 or column.dtype.kind not in "biu":
-        return column
-    rows, width = column.shape
-    return Ragged(column.reshape(-1), np.arange(rows + 1, dtype=np.int64) * width)
-
-
-def _check_aligned(name: str, column: Ragged, ids: Ragged, picks: Picks) -> None:
-    lengths, want = column.lengths, ids.lengths
-    wrong = np.flatnonzero(lengths != want)
-    if len(wrong):
-        row = int(wrong[0])
-        raise RecordError(
-            f"{name!r} as long as 'input_ids' in every record",
-            got=f"{lengths[row]} and {want[row]} values",
-            where=_where(picks, row),
-            fix=f"give one value for each token, or leave {name!r} out",
-            row=row,
-        )
-
-
 def _where(picks: Picks, row: int) -> str:
     source = "" if picks.leaf is None else f" of source {int(picks.leaf[row])}"
     return f"record {int(picks.record[row])}{source}, row {row} of the batch"
-
-
-def _end(labels: NDArray[np.int64], layout: Layout) -> None:
-    """No label at the last kept token of rows that are cut."""
-    rows = np.flatnonzero(layout.lengths() < np.array(layout.full))
-    last = layout.lengths()[rows] - 1 if layout.side == "right" else np.full(len(rows), layout.width - 1)
-    labels[rows, last] = IGNORE
-
-
-def _next_tokens(ids: Ragged, layout: Layout) -> Ragged:
-    """After each token the next one of its row; after the last that is kept, none."""
-    after = np.empty(len(ids.values), np.int64)
-    after[:-1] = ids.values[1:]
-    counts = layout.lengths()
-    after[(ids.offsets[:-1] + counts - 1)[counts > 0]] = IGNORE
-    return Ragged(after, ids.offsets)

@@ -10,57 +10,55 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Columns, rows_of
+from penstock.collate.columns import columns_of, mask_rows, token_rows
+from penstock.collate.layout import lay_out
+from penstock.collate.pad import counts_of
+from penstock.collate.tokens import IGNORE, pad_token_columns, ragged_tokens
+from penstock.core.columns import Columns
 from penstock.core.errors import UsageError, UserCodeError
+from penstock.facades.capibara.fill import Fill
 from penstock.outputs.jax import JaxOutput
 from penstock.outputs.jax_arrays import is_jax_array
-from penstock.steps.pad import IGNORE
+from penstock.steps.node import Picks
 
 Example = dict[str, Any]
+_TOKENS = ("input_ids", "attention_mask", "labels")
 
 
 def examples_of(columns: Columns, max_length: int) -> list[Example]:
-    """One dict per row: `input_ids`, `attention_mask` and `labels` without padding, and what else the rows have.
+    """One dict per row: `input_ids`, `attention_mask` and `labels` without padding, and the row's other columns.
 
     >>> from penstock.core.columns import Ragged
     >>> examples_of({"input_ids": Ragged.of([[5, 6, 7]])}, max_length=8)[0]["labels"]
     array([   6,    7, -100], dtype=int32)
     """
+    ragged = {name: ragged_tokens(name, column) for name, column in columns.items()}
+    padded = Fill(max_length).apply(ragged, Picks(np.empty(0, np.int64), 0), 0)
+    counts = np.minimum(counts_of(ragged["input_ids"]), max_length)
     out = []
-    for i in range(rows_of(columns)):
-        example = {name: column[i] for name, column in columns.items()}
-        ids = np.asarray(example["input_ids"])[:max_length].astype(np.int32)
-        labels = example.get("labels")
-        if labels is None:
-            labels = np.append(ids[1:], IGNORE) if len(ids) else ids
-        labels = np.asarray(labels)[:max_length].astype(np.int32)
+    for i, count in enumerate(counts.tolist()):
+        example = {name: column[i] for name, column in padded.items()}
+        example |= {name: example[name][:count] for name in _TOKENS}
         if not example.get("valid", True):
-            labels = np.full_like(labels, IGNORE)
-        out.append(example | {"input_ids": ids, "attention_mask": np.ones_like(ids), "labels": labels})
+            example["labels"] = np.full_like(example["labels"], IGNORE)
+        out.append(example)
     return out
 
 
 def collate(batch: Sequence[Example], max_length: int, pad_id: int) -> dict[str, Any]:
-    """Pads examples to `max_length` and stacks them: int32 arrays of NumPy.
+    """Pads examples to `max_length` and stacks them: int32 NumPy arrays.
 
     >>> collate([{"input_ids": [5, 6]}], max_length=3, pad_id=0)["labels"].tolist()
     [[6, -100, -100]]
     """
     if not batch or not all(isinstance(one, dict) and "input_ids" in one for one in batch):
         raise UsageError("examples with input_ids", got=f"{str(batch)[:80]}", fix='[{"input_ids": [...]}, ...]')
-    shape = (len(batch), max_length)
-    ids, mask = np.full(shape, pad_id, np.int32), np.zeros(shape, np.int32)
-    labels = np.full(shape, IGNORE, np.int32)
-    for row, example in enumerate(batch):
-        tokens = np.asarray(example["input_ids"])[:max_length]
-        ids[row, : len(tokens)] = tokens
-        seen = np.asarray(example.get("attention_mask", np.ones(len(tokens), np.int32)))[:max_length]
-        mask[row, : len(tokens)] = seen
-        given = example.get("labels")
-        target = np.append(tokens[1:], IGNORE) if given is None else np.asarray(given)[:max_length]
-        labels[row, : len(tokens)] = target[: len(tokens)]
-    labels[mask == 0] = IGNORE
-    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+    columns = columns_of([{name: one[name] for name in _TOKENS if name in one} for one in batch])
+    ids = token_rows(columns["input_ids"], "input_ids")
+    layout = lay_out(counts_of(ids), length=max_length, max_length=max_length)
+    mask = mask_rows(columns.get("attention_mask"), "attention_mask", layout.full, absent=1)
+    labels = token_rows(columns["labels"], "labels") if "labels" in columns else None
+    return pad_token_columns(ids, layout, pad_id, mask=mask, labels=labels, dtype=np.int32)
 
 
 class CollateOutput:

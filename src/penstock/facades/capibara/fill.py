@@ -7,17 +7,17 @@ again once no batch holds it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.collate.layout import lay_out
+from penstock.collate.pad import counts_of
+from penstock.collate.tokens import IGNORE, pad_token_columns
 from penstock.core.buffers import Aligned
 from penstock.core.columns import Columns, Compact, Ragged
 from penstock.steps.base import Context, Step
 from penstock.steps.node import Node, Picks
-from penstock.steps.pad import IGNORE
 
 _INT32 = np.dtype(np.int32)
 
@@ -60,28 +60,15 @@ class Fill(Step):
         return Filled(self.length, self.pad_id)
 
     def apply(self, columns: Columns, picks: Picks, base: int) -> Columns:
-        tokens, given = columns["input_ids"], columns.get("labels")
-        if not isinstance(tokens, Ragged):
-            return columns  # rows that somebody has already made
-        shape = (len(tokens), self.length)
-        ids, mask, labels = (self.memory.empty(shape, _INT32) for _ in range(3))
-        values, starts = tokens.values, tokens.offsets.tolist()
-        counts = np.minimum(tokens.lengths, self.length).tolist()
-        seen, length = _ones_then_zeros(self.length), self.length
-        for row, (start, count) in enumerate(zip(starts, counts, strict=False)):
-            line, target = ids[row], labels[row]
-            line[:count] = values[start : start + count]
-            line[count:] = self.pad_id
-            mask[row] = seen[length - count : 2 * length - count]
-            if isinstance(given, Ragged):
-                known = given[row][:count]
-                target[: len(known)] = known
-                target[len(known) :] = IGNORE
-            else:
-                last = max(count - 1, 0)
-                target[:last] = line[1:count]
-                target[last:] = IGNORE
-        return {**columns, "input_ids": ids, "attention_mask": mask, "labels": labels}
+        ragged = {name: column for name, column in columns.items() if isinstance(column, Ragged)}
+        tokens = ragged.get("input_ids")
+        if tokens is None:
+            return columns  # rows of equal length, already padded
+        layout = lay_out(counts_of(tokens), length=self.length, max_length=self.length)
+        mask, labels = ragged.get("attention_mask"), ragged.get("labels")
+        return columns | pad_token_columns(
+            tokens, layout, self.pad_id, mask=mask, labels=labels, dtype=_INT32, empty=self.memory.empty
+        )
 
 
 @dataclass(frozen=True)
@@ -101,9 +88,3 @@ class Filled:
             "attention_mask": mask.astype(xp.int32),
             "labels": xp.where(place < counts - 1, following.astype(xp.int32), xp.int32(IGNORE)),
         }
-
-
-@lru_cache(maxsize=8)
-def _ones_then_zeros(length: int) -> NDArray[np.int32]:
-    """The mask of a row of n tokens is the part of this that begins n before the middle."""
-    return np.repeat(np.array([1, 0], np.int32), length)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.collate.tokens import IGNORE
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StateError, UsageError
 from penstock.engine.batches import Output
@@ -25,7 +26,6 @@ from penstock.preparation.encode import read_ahead
 from penstock.sources.hf_stream import HFStream
 from penstock.sources.token_stream import with_end
 from penstock.steps.node import Picks
-from penstock.steps.pad import IGNORE
 from penstock.tokenizers import as_tokenizer
 
 FORMAT = "stream 1"
