@@ -24,12 +24,12 @@ from penstock.steps.decode_audio import DecodeAudio
 from penstock.steps.decode_images import DecodeImages
 from penstock.steps.decode_parts import DecodeParts
 from penstock.steps.filter import Filter
-from penstock.steps.guard import SkipErrors
 from penstock.steps.limit import Repeat, Skip, Take
 from penstock.steps.mapping import Map, MapBatches
 from penstock.steps.pack import Labels, Overlong, Pack, Strategy
 from penstock.steps.pad import Pad
 from penstock.steps.shuffle import Shuffle
+from penstock.steps.skip_errors import SkipErrors
 from penstock.steps.windows import Windows
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.cli import say
 from penstock.cli.arguments import add_json, add_tokenizer, budget, command, number
 from penstock.cli.prompts import add_prompt, as_options, asks_for_prompts, make_engine, open_records
-from penstock.core.errors import DataError, PenstockError
+from penstock.core.errors import PenstockError
 from penstock.sources.formats import TEXT_FORMATS
 
 
@@ -92,13 +92,6 @@ def run(args: argparse.Namespace) -> int:
             source, args.tokenizer, out, eos=eos, engine=args.engine or "auto", on_error=args.on_error,
             budget=args.budget, threads=args.threads, show_progress=show, restart=args.restart, **extra,
         )  # fmt: skip
-    if made.skipped and not made.documents:
-        raise DataError(
-            "at least one record that can be prepared",
-            got=f"all {made.skipped:,} were skipped",
-            where=str(out / "skipped.jsonl"),
-            fix="look at what is listed there; the template or the field's name may be another",
-        )
     result = made.to_json() | {"source_bytes": int(facts.get("bytes") or 0), "verified": False}
     if made.skipped:
         from penstock.view.skipped import read_skipped

@@ -73,11 +73,15 @@ class DataError(PenstockError):
 
 
 class RecordError(DataError):
-    """One record is bad. `row` is its place in the read that met it; `where` says which record it is."""
+    """One record is bad. `row` is its number in the read that met it; `where` says which record it is.
+
+    `place` is the same as plain facts (file, line, row), where the pipeline knows them.
+    """
 
     def __init__(self, expected: str, *, got: str = "", where: str = "", fix: str = "", row: int = 0) -> None:
         super().__init__(expected, got=got, where=where, fix=fix)
         self.row = row
+        self.place: dict[str, object] | None = None
 
 
 class BadRecords(DataError):
@@ -102,6 +106,7 @@ class UserCodeError(StageError):
     """The user's own function raised; the original exception is `__cause__`. `row` is the row it raised on, if one."""
 
     row: int | None = None
+    place: dict[str, object] | None = None
 
 
 class WorkerDied(StageError):

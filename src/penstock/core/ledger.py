@@ -79,17 +79,17 @@ class Ledger:
             record = int(number) if number is not None else None
         self.add(file, record, error.expected, error.got)
 
-    def over_budget(self) -> bool:
-        """Whether more was skipped than allowed. A share is compared exactly, and of at least 100 records."""
+    def over_budget(self, least: int = 100) -> bool:
+        """Whether more was skipped than allowed. A share is compared exactly, and of at least `least` records."""
         if self.budget is None:
             return False
         if isinstance(self.budget, int):
             return self.total > self.budget
-        return self.total > self.budget * max(self.seen, self.total, 100)
+        return self.total > self.budget * max(self.seen, self.total, least)
 
     def check(self) -> None:
         """Raises `DataError` when over budget. Call it at the end, when `seen` counts all records."""
-        if self.over_budget():
+        if self.over_budget(least=0):
             raise self._budget_error()
 
     def _budget_error(self) -> DataError:

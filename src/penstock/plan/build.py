@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, get_args
 
@@ -16,19 +16,15 @@ from penstock.core.ledger import Ledger
 from penstock.order.mix import Mixture
 from penstock.order.weights import proportional
 from penstock.plan.definition import Definition, Mix, Stop, fingerprint_of
-from penstock.steps.base import Context
+from penstock.steps.base import Context, OnReject
 from penstock.steps.batch import Batch
-from penstock.steps.filter import Filter
-from penstock.steps.guard import SkipErrors
 from penstock.steps.ids import check_ids
-from penstock.steps.mapping import Map, MapBatches
+from penstock.steps.mapping import MapBatches
 from penstock.steps.mix import Mixed
 from penstock.steps.node import Leaf, Node, Picks
 from penstock.steps.pad import Pad, PadOwn
 from penstock.steps.planned import Planned, PlannedStep, rows_before
 from penstock.steps.shuffle import Shuffle
-
-_CHANGES = (Filter, Map, MapBatches, SkipErrors)  # steps after which picks no longer say what a row is
 
 
 class Finish(Protocol):
@@ -90,10 +86,10 @@ class Plan:
         return self.root.seal is not None and not self.root.certain
 
 
-def build(definition: Definition) -> Plan:
+def build(definition: Definition, on_reject: OnReject = "refill") -> Plan:
     """Builds the nodes; every wrong combination of steps is refused here, before any record is read."""
     ledger, refusals = Ledger(), Ledger()
-    root, finish = grow(definition, ledger, refusals, 0, definition.seed)
+    root, finish = grow(definition, Context(definition.seed, 0, ledger, refusals, on_reject))
     planned = next((s for s in definition.steps if isinstance(s, PlannedStep)), None)
     if planned is not None and definition.world > 1 and any(step.whole for step, _ in finish):
         raise UsageError(
@@ -110,13 +106,11 @@ def build(definition: Definition) -> Plan:
     return Plan(definition, root, finish, ledger, refusals)
 
 
-def grow(
-    definition: Definition, ledger: Ledger, refusals: Ledger, first: int, seed: int
-) -> tuple[Node, tuple[tuple[Finish, int], ...]]:
+def grow(definition: Definition, context: Context, first: int = 0) -> tuple[Node, tuple[tuple[Finish, int], ...]]:
     """The nodes of a definition whose sources are numbered from `first`, and what is done to its batches."""
     node: Node
     if isinstance(definition.origin, Mix):
-        node = _grow_mix(definition.origin, ledger, refusals, first, seed)
+        node = _grow_mix(definition.origin, context, first)
     else:
         node = Leaf(definition.origin, first)
     seen: dict[str, int] = {}
@@ -130,11 +124,11 @@ def grow(
                 raise UsageError(f"one .{batched}() in a pipeline", got="two", fix="keep the one you mean")
             batched = step.name
             if isinstance(step, PlannedStep):
-                node = step.build(node, Context(seed, place, ledger, refusals))
+                node = step.build(node, replace(context, place=place))
         elif getattr(step, "of_batches", False) or (batched and isinstance(step, MapBatches)):
             changed = any(isinstance(done, MapBatches) for done, _ in finish)
             done = step.over(node) if isinstance(step, Pad) and not changed else step
-            finish.append((done, randomness.key(seed, step.name, place)))  # type: ignore[arg-type]
+            finish.append((done, randomness.key(context.seed, step.name, place)))  # type: ignore[arg-type]
         elif batched or finish:
             after = f".{batched}()" if batched else f".{definition.steps[definition.steps.index(step) - 1].name}()"
             fix = f"put .{step.name}() first; after .batch() come only .map_batches(), .pad() and outputs"
@@ -142,19 +136,19 @@ def grow(
                 fix = rows_before(batched, step.name)
             raise UsageError(f".{step.name}() before {after}", got=f"{after} and then .{step.name}()", fix=fix)
         else:
-            node = step.build(node, Context(seed, place, ledger, refusals))
-            node.certain &= not isinstance(step, _CHANGES)
+            node = step.build(node, replace(context, place=place))
+            node.certain &= not step.changes_content
     return node, tuple(finish)
 
 
-def _grow_mix(mix: Mix, ledger: Ledger, refusals: Ledger, first: int, seed: int) -> Node:
+def _grow_mix(mix: Mix, context: Context, first: int) -> Node:
     children: list[Node] = []
     for branch in mix.branches:
         if branch.batch is not None:
             raise UsageError(
                 "sources without .batch() in penstock.mix()", got="one that is already batched", fix="batch the mixture"
             )
-        child, finish = grow(branch, ledger, refusals, first, branch.seed or seed)
+        child, finish = grow(branch, replace(context, seed=branch.seed or context.seed), first)
         if finish:
             raise UsageError(
                 "single rows from each source of penstock.mix()",
@@ -184,8 +178,16 @@ def mixed(branches: Sequence[Definition], weights: Sequence[float] | None, seed:
         if any(size is None for size in sizes):
             raise UsageError("weights in penstock.mix() of an endless pipeline", got="none", fix="weights=[...]")
         weights = proportional([size or 0 for size in sizes])
+    shares = {(branch.rank, branch.world) for branch in branches}
+    if len(shares) > 1:
+        raise UsageError(
+            "the same .shard() in every pipeline of penstock.mix()",
+            got=", ".join(f"rank {rank} of {world}" for rank, world in sorted(shares)),
+            fix="leave .shard() out of the pipelines and add it to the mixture: mix([...]).shard()",
+        )
     if len(weights) != len(branches):
         raise UsageError(
             f"{len(branches)} weights in penstock.mix(), one per pipeline", got=f"{len(weights)}: {list(weights)}"
         )
-    return Definition(Mix(tuple(branches), tuple(float(w) for w in weights), seed, stop))
+    ((rank, world),) = shares
+    return Definition(Mix(tuple(branches), tuple(float(w) for w in weights), seed, stop), (), rank, world)

@@ -12,6 +12,7 @@ from penstock.core.ledger import Ledger
 from penstock.plan.build import grow
 from penstock.plan.definition import Definition, Mix
 from penstock.plan.row_source import RowSource
+from penstock.steps.base import Context
 from penstock.steps.batch import Batch
 from penstock.steps.node import Node
 from penstock.steps.pack import Pack
@@ -43,7 +44,7 @@ def _lines(definition: Definition, indent: str) -> list[str]:
 
 def _rows(definition: Definition, steps: tuple[Any, ...]) -> str:
     try:
-        node, _ = grow(Definition(definition.origin, steps), Ledger(), Ledger(), 0, definition.seed)
+        node, _ = grow(Definition(definition.origin, steps), Context(definition.seed, 0, Ledger(), Ledger()))
     except PenstockError as error:
         return f"  !! expected {error.expected}"
     if node.size is None:

@@ -21,9 +21,12 @@ from penstock.chat.engine import PromptEngine
 from penstock.collate.tokens import IGNORE
 from penstock.core.columns import Ragged
 from penstock.core.errors import LimitError, RecordError, UsageError
+from penstock.plan.definition import Definition
 from penstock.preparation.encode import in_order
+from penstock.preparation.pipeline_texts import PipelineTexts, TextOfRecord
 from penstock.preparation.records import records_of
 from penstock.preparation.run import SHARD_TOKENS, Made, Prepared, make_store
+from penstock.preparation.tokenize import skip_policy
 from penstock.sources import json_fields
 from penstock.sources.base import TextSource
 from penstock.sources.lines import Chunk, bare, place
@@ -64,12 +67,23 @@ def prepare_prompts(
     missing = [name for name in ("input_ids", "labels") if name not in engine.schema]
     if missing:
         raise UsageError(f"a schema with {' and '.join(missing)}", got=", ".join(engine.schema), fix="leave schema out")
-    records = records_of(source)
+    policy = on_error or engine.on_error
+    records = (
+        _pipeline_records(source.definition, policy, budget) if hasattr(source, "definition") else records_of(source)
+    )
+    if isinstance(records, PipelineTexts) and budget is None:
+        budget = records.budget
     maker = _Prompts(engine, list(getattr(records, "paths", [])))
     return make_store(
-        records, maker, out, shard_tokens=shard_tokens, on_error=on_error or engine.on_error, budget=budget,
+        records, maker, out, shard_tokens=shard_tokens, on_error=policy, budget=budget,
         show_progress=show_progress, restart=restart,
     )  # fmt: skip
+
+
+def _pipeline_records(definition: Definition, on_error: str, budget: int | float | None) -> PipelineTexts:
+    """The records of a pipeline as JSON, without those it rejects. Its `.skip_errors()` keeps its meaning here."""
+    settings = {"on_error": "skip", "budget": budget} if on_error == "skip" else {}
+    return PipelineTexts(definition, TextOfRecord(), skip_policy(definition, settings), "prepare_prompts()")
 
 
 class _Prompts:

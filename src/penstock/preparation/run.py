@@ -203,10 +203,10 @@ class _Run:
     ) -> None:
         self.source, self.maker, self.folder = source, maker, folder
         self.shard_tokens, self.on_error = shard_tokens, on_error
-        self.ledger = Ledger(budget if on_error == "skip" else None)
+        self.ledger = Ledger(budget)
         self.journal = Journal(folder)
         self.resumed = False
-        self.text_bytes = 0
+        self.text_bytes = self.filtered = 0
         self.job = maker.job() | {
             "shard_tokens": shard_tokens,
             "on_error": on_error,
@@ -242,10 +242,10 @@ class _Run:
                 self.journal.add(made)
                 shards.append(made.shard)
         self.ledger.check()
-        if not shards:
-            raise DataError("at least one document", got="none", where=str(self.source.describe()))
         if self.ledger.total:
             self.ledger.write(str(self.folder / "skipped.jsonl"))
+        if not any(shard.documents for shard in shards):
+            raise self._nothing()
         manifest = write_manifest(
             self.folder,
             shards,
@@ -260,6 +260,19 @@ class _Run:
         self.journal.end()
         return manifest
 
+    def _nothing(self) -> DataError:
+        lost = [f"all {self.ledger.total:,} were skipped"] if self.ledger.total else []
+        lost += [f"{self.filtered:,} records were rejected by .filter()"] if self.filtered else []
+        skipped = self.folder / "skipped.jsonl"
+        return DataError(
+            "at least one record that can be prepared",
+            got=", ".join(lost) or "none",
+            where=str(skipped if self.ledger.total else self.source.describe()),
+            fix="look at what is listed there; the template or the field's name may be another"
+            if self.ledger.total
+            else "check the filters and the data",
+        )
+
     def _shards(self, cursor: dict[str, int] | None, number: int, bar: Any) -> Iterator[Done]:
         """Writes shard after shard; each is cut at the first chunk that fills it."""
         writer: ShardWriter | None = None
@@ -270,9 +283,11 @@ class _Run:
             for chunk, documents, beside in self.maker.documents(self.source.iterate(cursor)):
                 if writer is None:
                     writer = self._open(number)
-                self.ledger.see(len(chunk.texts) + len(chunk.errors))  # first: a budget may be a share of these
+                # First what was seen: a budget may be a share of it.
+                self.ledger.see(len(chunk.texts) + len(chunk.errors) + len(chunk.skipped))
+                self.filtered += chunk.filtered
                 skipped += self._skip(chunk)
-                reasons.update(error.expected for error in chunk.errors)
+                reasons.update([*(entry.reason for entry in chunk.skipped), *(e.expected for e in chunk.errors)])
                 places = np.array(chunk.positions, np.uint64).reshape(-1, 3)
                 origin: Columns = {"_file": places[:, 0].astype(np.uint32), "_line": places[:, 1].astype(np.uint32)}
                 writer.add(documents, origin | beside)
@@ -301,6 +316,8 @@ class _Run:
         if chunk.errors and self.on_error == "raise":
             raise chunk.errors[0]
         before = len(self.ledger.entries)
+        for entry in chunk.skipped:
+            self.ledger.add(entry.file, entry.record, entry.reason, entry.detail)
         for error, (_, line, _) in zip(chunk.errors, chunk.error_positions, strict=True):
             self.ledger.skip(error, {"file": error.where.split(", line ")[0], "line": line})
         return [asdict(entry) for entry in self.ledger.entries[before:]]

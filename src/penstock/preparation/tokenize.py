@@ -5,33 +5,57 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.errors import UsageError
-from penstock.plan.definition import Definition, Mix
+from penstock.plan.definition import Definition
 from penstock.preparation.cache import cached_store
-from penstock.preparation.rows import Texts
+from penstock.preparation.pipeline_texts import PipelineTexts, TextOfColumn
 from penstock.sources.base import TextColumnSource, TextSource, TokenSource
-from penstock.sources.tokens import TokenStore
-from penstock.steps.guard import SkipErrors
+from penstock.steps.skip_errors import SkipErrors
 
 
 def tokenized(
     definition: Definition, tokenizer: Any, field: str, cache_dir: Any, settings: dict[str, Any]
-) -> TokenStore:
-    """The store of a definition's texts; prepared now if the cache does not have it."""
-    return cached_store(text_source(definition, field, settings), tokenizer, cache_dir=cache_dir, settings=settings)
+) -> Definition:
+    """The store of a definition's texts, for the same rank; prepared now if the cache does not have it."""
+    source = text_source(definition, field, settings)
+    store = cached_store(source, tokenizer, cache_dir=cache_dir, settings=settings)
+    return Definition(store, (), definition.rank, definition.world)
 
 
 def text_source(definition: Definition, field: str, settings: dict[str, Any]) -> TextSource:
-    """What is to be prepared: a source that reads its texts in one pass does so; `skip_errors` becomes a setting."""
+    """What is to be prepared. Completes `settings`: `.skip_errors()` in the pipeline is `on_error="skip"`.
+
+    A source that reads its own texts in one pass does so when there are no other steps.
+    """
     origin = definition.origin
     if isinstance(origin, TokenSource):
         raise UsageError("text before .tokenize()", got="tokens", fix="leave .tokenize() out")
-    if definition.batch is not None:
-        raise UsageError("single records before .tokenize()", got=".batch()", fix="put .tokenize() before .batch()")
-    guards = [s for s in definition.steps if isinstance(s, SkipErrors)]
-    if guards and not isinstance(origin, Mix):
-        settings.setdefault("on_error", "skip")
-        settings.setdefault("budget", guards[0].budget)
-    plain = [s for s in definition.steps if not isinstance(s, SkipErrors)]
-    if not plain and isinstance(origin, TextColumnSource) and origin.text_column == field:
+    policy = skip_policy(definition, settings)
+    if policy is not None:
+        settings |= {"on_error": "skip", "budget": policy.budget}
+    alone = not definition.steps or (len(definition.steps) == 1 and isinstance(definition.steps[0], SkipErrors))
+    if alone and isinstance(origin, TextColumnSource) and origin.text_column == field:
         return origin
-    return Texts(definition, field)
+    texts = PipelineTexts(definition, TextOfColumn(field), policy, ".tokenize()")
+    settings["budget"] = texts.budget
+    return texts
+
+
+def skip_policy(definition: Definition, settings: dict[str, Any]) -> SkipErrors | None:
+    """Whether bad records are skipped, and how many: the last `.skip_errors()`, or `on_error` and `budget`."""
+    on_error, budget = settings.get("on_error"), settings.get("budget")
+    guards = [step for step in definition.steps if isinstance(step, SkipErrors)]
+    if not guards:
+        return SkipErrors(budget) if on_error == "skip" else None
+    if on_error == "raise":
+        raise UsageError(
+            'on_error="skip", or none: the pipeline skips bad records',
+            got='.skip_errors() and on_error="raise"',
+            fix="leave one of them out",
+        )
+    if budget is not None and guards[-1].budget not in (None, budget):
+        raise UsageError(
+            "one budget of bad records",
+            got=f"{guards[-1].budget!r} in the pipeline and {budget!r} here",
+            fix="leave one of them out",
+        )
+    return guards[-1] if budget is None else SkipErrors(budget)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.errors import DataError, LimitError, RecordError, StateError, UsageError
+from penstock.core.ledger import Entry
 from penstock.core.limits import Limits
 from penstock.sources import compressed
 from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints, Piece
@@ -42,6 +43,10 @@ class Chunk:
     error_positions: list[Position] = field(default_factory=list)
     file_bytes: int = 0
     """Bytes of the files (as stored) read for this chunk, for progress."""
+    skipped: list[Entry] = field(default_factory=list)
+    """Bad records that steps of a pipeline have skipped already."""
+    filtered: int = 0
+    """Records that filters of a pipeline rejected."""
 
 
 Parse = Callable[[Piece, str], tuple[list[str], list[tuple[int, RecordError]]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
@@ -13,24 +13,37 @@ from penstock.core.ledger import Ledger
 from penstock.core.pickling import Immutable
 from penstock.steps.node import Node
 
+OnReject = Literal["refill", "drop"]
+
 
 @dataclass(frozen=True)
 class Context:
-    """What a step may know of the whole while it is built.
+    """What a step is told about the plan it is built into.
 
-    `place` counts the steps of the same verb before it, so that adding another verb shifts nobody's randomness.
-    `ledger` takes bad records, `refusals` what filters refuse.
+    `place` counts the steps of the same verb before it, so that adding another verb changes nobody's randomness.
+    `ledger` takes bad records, `refusals` what filters reject. `on_reject` says what becomes of the position of a
+    rejected record: a loader refills it with another record, a preparation drops it.
     """
 
     seed: int
     place: int
     ledger: Ledger
     refusals: Ledger
+    on_reject: OnReject = "refill"
 
 
 @dataclass(frozen=True)
 class Step(Immutable, ABC):
-    """One verb of a pipeline. Two steps with equal `spec()` do the same to the data."""
+    """One verb of a pipeline. Two steps with equal `spec()` do the same to the data.
+
+    A step declares what kind it is: `by_position` steps choose or reorder rows by their number (take, skip, repeat,
+    shuffle); after a `changes_content` step, picks alone no longer say what a row is (filter, map, map_batches,
+    skip_errors); a `selects` step keeps some of the records (filter).
+    """
+
+    by_position: ClassVar[bool] = False
+    changes_content: ClassVar[bool] = False
+    selects: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from penstock.steps.base import Context
 from penstock.steps.mapping import row_keys
 from penstock.steps.media import Media, MediaStep, located, payloads
 from penstock.steps.node import Above, Fetched, Node, Picks
+from penstock.steps.replacement import rows_asked
 
 Offset = Literal["random", "start"]
 Features = Literal["log_mel", "mel", "mfcc"]
@@ -162,7 +163,9 @@ class _Decoded(Above):
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
-        with located(self.child, used):
+        if not len(used):
+            return Fetched({}, used)
+        with rows_asked(picks, used), located(self.child, used):
             made = self.step.apply(self._medias(columns), row_keys(self.base, used))
         return Fetched(made | {name: c for name, c in columns.items() if name != self.step.column}, used)
 

@@ -31,6 +31,7 @@ from penstock.steps.base import Context
 from penstock.steps.mapping import row_keys
 from penstock.steps.media import Media, MediaStep, located, payloads
 from penstock.steps.node import Above, Fetched, Leaf, Node, Picks
+from penstock.steps.replacement import rows_asked
 from penstock.storage.small_files import Arena, read_whole
 
 _local = threading.local()
@@ -197,7 +198,9 @@ class _Decoded(Above):
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks) if self.files is None else (self._borrowed(self.files, picks), picks)
-        with located(self.child, used):
+        if not len(used):
+            return Fetched({}, used)
+        with rows_asked(picks, used), located(self.child, used):
             own = self.files is not None
             made = self.step.apply(self._medias(columns), row_keys(self.base, used), self.buffers, own)
         rest = {name: column for name, column in columns.items() if name != self.step.column}

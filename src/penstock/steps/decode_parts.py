@@ -31,6 +31,7 @@ from penstock.sources.json_fields import shallow
 from penstock.steps.base import Context, Step
 from penstock.steps.media import located
 from penstock.steps.node import Above, Fetched, Node, Picks
+from penstock.steps.replacement import rows_asked
 
 TEXT = frozenset(["txt", "text", "caption", "transcript", "md"])
 WHOLE = frozenset(["cls", "cls2", "index", "inx", "id", "count"])
@@ -63,6 +64,8 @@ class _Decoded(Above):
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
+        if not len(used):
+            return Fetched({}, used)
         wanted = self.step.parts if self.step.parts is not None else tuple(n for n in columns if decoder_of(n))
         out = dict(columns)
         errors: list[RecordError] = []
@@ -71,7 +74,7 @@ class _Decoded(Above):
                 raise UsageError(f"a part {name!r} in .decode_parts()", got=f"columns {', '.join(columns)}")
             out[name] = _decode(columns[name], name, errors)
         if errors:
-            with located(self.child, used):
+            with rows_asked(picks, used), located(self.child, used):
                 raise BadRecords(sorted(errors, key=lambda error: error.row))
         return Fetched(out, used)
 

@@ -1,29 +1,33 @@
-"""`filter`: keeps the records a function likes; a refused record's position is filled from the spares.
+"""`filter`: keeps the records for which a function returns True.
 
-The order of all other rows is as if there were no filter. The epoch keeps its length: each refused record is
-replaced by another one that the function likes.
+In a loader the position of a rejected record is refilled with another record that the function keeps: all other rows
+stay where they are and the epoch keeps its length. A preparation drops rejected records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.core import randomness
-from penstock.core.columns import row, take
+from penstock.core.columns import Columns, row, take
 from penstock.core.errors import UserCodeError
 from penstock.steps.base import Context, Step
-from penstock.steps.mapping import check_function, failed
+from penstock.steps.mapping import check_function, failed, failed_on_rows
 from penstock.steps.node import Above, Fetched, Node, Picks
-from penstock.steps.refill import Kept, Noted, refill
+from penstock.steps.replacement import Kept, Noted, places_of, rows_asked, settle
 
 
 @dataclass(frozen=True)
 class Filter(Step):
     """`function(record) -> bool`, or with `batched` `function(columns) -> bool array`."""
+
+    changes_content: ClassVar[bool] = True
+    selects: ClassVar[bool] = True
 
     function: Callable[..., Any]
     batched: bool = False
@@ -39,36 +43,45 @@ class Filter(Step):
 class _Filtered(Above):
     def __init__(self, child: Node, step: Filter, context: Context) -> None:
         super().__init__(child)
-        self.step, self.note = step, Noted(context.refusals)
+        self.step, self.on_reject = step, context.on_reject
+        self.note = Noted(context.refusals, context.on_reject)
         self.base = randomness.key(context.seed, "filter", context.place)
 
     def fetch(self, picks: Picks) -> Fetched:
-        return refill(self._attempt, self.child, picks, self.base, "the filter")
+        return settle(self._attempt, self.child, picks, self.base, "the filter", self.on_reject)
 
     def _attempt(self, picks: Picks) -> Kept:
         columns, used = self.child.fetch(picks)
-        mask = self._mask(columns, used)
+        with rows_asked(picks, used):
+            mask = self._mask(columns, used)
+        places = places_of(picks, used)
         if mask.all():
-            return Kept(np.arange(len(used)), columns, used)
+            return Kept(places, columns, used)
         for i in np.flatnonzero(~mask):
             self.note(used, int(i), "refused by the filter", self.child)
-        places = np.flatnonzero(mask)
-        return Kept(places, take(columns, places), used.rows(places))
+        kept = np.flatnonzero(mask)
+        return Kept(places[kept], take(columns, kept), used.rows(kept))
 
-    def _mask(self, columns: Any, picks: Picks) -> Any:
-        if self.step.batched:
-            mask = np.asarray(self.step.function(columns))
-            if mask.dtype != bool or mask.shape != (len(picks),):
-                raise UserCodeError(
-                    f"a bool array of {len(picks)} rows from the function in .filter(batched=True)",
-                    got=f"{mask.dtype} of shape {mask.shape}",
-                    fix="return one True or False per row",
-                )
-            return mask
+    def _mask(self, columns: Columns, picks: Picks) -> NDArray[np.bool_]:
+        if self.step.batched and len(picks):
+            return self._batched_mask(columns, picks)
         mask = np.empty(len(picks), bool)
         for i in range(len(picks)):
             try:
                 mask[i] = bool(self.step.function(row(columns, i)))
             except Exception as error:
                 raise failed(self.child, picks, i, self.step.function, "filter", error) from error
+        return mask
+
+    def _batched_mask(self, columns: Columns, picks: Picks) -> NDArray[np.bool_]:
+        try:
+            mask = np.asarray(self.step.function(columns))
+        except Exception as error:
+            raise failed_on_rows(picks, self.step.function, "filter", error) from error
+        if mask.dtype != bool or mask.shape != (len(picks),):
+            raise UserCodeError(
+                f"a bool array of {len(picks)} rows from the function in .filter(batched=True)",
+                got=f"{mask.dtype} of shape {mask.shape}",
+                fix="return one True or False per row",
+            )
         return mask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from penstock.core.errors import UsageError
 from penstock.steps.base import Context, Step, whole_number
@@ -18,6 +19,7 @@ def _whole(step: Step, field: str, least: int) -> None:
 class Take(Step):
     """The first `count` rows."""
 
+    by_position: ClassVar[bool] = True
     count: int
 
     def __post_init__(self) -> None:
@@ -33,6 +35,7 @@ class Take(Step):
 class Skip(Step):
     """All but the first `count` rows."""
 
+    by_position: ClassVar[bool] = True
     count: int
 
     def __post_init__(self) -> None:
@@ -58,6 +61,7 @@ class _Skipped(Above):
 class Repeat(Step):
     """The rows again and again: `times` passes in one epoch, or for ever. Each pass counts as an epoch below."""
 
+    by_position: ClassVar[bool] = True
     times: int | None = None
 
     def __post_init__(self) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.core import randomness
 from penstock.core.columns import Column, Columns, from_rows, row, rows_of
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
 from penstock.steps.base import Context, Step
 from penstock.steps.node import Above, Fetched, Node, Picks
+from penstock.steps.replacement import locate, rows_asked
 
 
 def wants(function: Callable[..., Any], name: str) -> bool:
@@ -41,6 +42,7 @@ def row_keys(base: int, picks: Picks) -> randomness.U64:
 class Map(Step):
     """`function(record) -> record` for every record."""
 
+    changes_content: ClassVar[bool] = True
     function: Callable[..., Any]
     version: str | None = None
 
@@ -59,6 +61,12 @@ class _Mapped(Above):
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
+        if not len(used):
+            return Fetched({}, used)
+        with rows_asked(picks, used):
+            return Fetched(from_rows(self._rows(columns, used)), used)
+
+    def _rows(self, columns: Columns, used: Picks) -> list[dict[str, Any]]:
         keys = row_keys(self.base, used) if self.random else None
         out = []
         for i in range(len(used)):
@@ -68,7 +76,7 @@ class _Mapped(Above):
             except Exception as error:
                 raise failed(self.child, used, i, self.function, "map", error) from error
             out.append(checked_row(made, self.function, self.child, used, i))
-        return Fetched(from_rows(out) if out else columns, used)
+        return out
 
 
 def checked_row(made: Any, function: Callable[..., Any], node: Node, picks: Picks, i: int) -> dict[str, Any]:
@@ -77,17 +85,11 @@ def checked_row(made: Any, function: Callable[..., Any], node: Node, picks: Pick
     problem = UserCodeError(
         f"a dict from {_name(function)} in .map()",
         got=f"{type(made).__name__}: {str(made)[:80]}",
-        where=place_of(node, picks, i),
         fix="return the record as a dict, for example {**record, 'x': value}",
     )
     problem.row = i
+    locate(problem, node, picks)
     raise problem
-
-
-def place_of(node: Node, picks: Picks, i: int) -> str:
-    """The identity of row i, in words."""
-    facts = node.explain(picks.rows(slice(i, i + 1)))
-    return ", ".join(f"{k} {v}" for k, v in facts.items())
 
 
 def failed(node: Node, picks: Picks, i: int, function: Any, verb: str, error: Exception) -> UserCodeError:
@@ -95,11 +97,21 @@ def failed(node: Node, picks: Picks, i: int, function: Any, verb: str, error: Ex
     problem = UserCodeError(
         f"{_name(function)} in .{verb}() to return",
         got=f"{type(error).__name__}: {str(error)[:300]}",
-        where=place_of(node, picks, i),
-        fix="mend the function, drop such records with .filter() before it, or add .skip_errors() after it",
+        fix="fix the function, drop such records with .filter() before it, or add .skip_errors() after it",
     )
     problem.row = i
+    locate(problem, node, picks)
     return problem
+
+
+def failed_on_rows(picks: Picks, function: Any, verb: str, error: Exception) -> UserCodeError:
+    """The user's function raised on a block of rows: says which function, which rows, and what it said."""
+    return UserCodeError(
+        f"{_name(function)} in .{verb}() to return",
+        got=f"{type(error).__name__}: {str(error)[:300]}",
+        where=f"rows {_numbers(picks)}",
+        fix="fix the function; it gets a dict of arrays, one row per record",
+    )
 
 
 def _name(function: Any) -> str:
@@ -114,6 +126,7 @@ class MapBatches(Step):
     batch on every rank (and may mix rows); without, only the rank's own rows.
     """
 
+    changes_content: ClassVar[bool] = True
     function: Callable[..., Any]
     whole: bool = False
     version: str | None = None
@@ -142,12 +155,7 @@ class MapBatches(Step):
         except PenstockError:
             raise
         except Exception as error:
-            raise UserCodeError(
-                f"{_name(self.function)} in .map_batches() to return",
-                got=f"{type(error).__name__}: {str(error)[:300]}",
-                where=f"rows {_numbers(picks)}",
-                fix="mend the function; it gets a dict of arrays, one row per record",
-            ) from error
+            raise failed_on_rows(picks, self.function, "map_batches", error) from error
         return _checked_columns(made, self.function, rows_of(columns))
 
 
@@ -159,7 +167,7 @@ class _MappedBlocks(Above):
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
-        return Fetched(self.step.apply(columns, used, self.base), used)
+        return Fetched(self.step.apply(columns, used, self.base) if len(used) else {}, used)
 
 
 def _checked_columns(made: Any, function: Any, rows: int) -> Columns:

@@ -16,8 +16,8 @@ from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources.folders import FilePath
 from penstock.steps.base import Step
-from penstock.steps.mapping import place_of
 from penstock.steps.node import Node, Picks
+from penstock.steps.replacement import locate
 
 Media = bytes | bytearray | memoryview | FilePath
 
@@ -78,5 +78,5 @@ def located(node: Node, picks: Picks) -> Iterator[None]:
         yield
     except BadRecords as error:
         for one in error.errors:
-            one.where = place_of(node, picks, one.row)
+            locate(one, node, picks)
         raise BadRecords(error.errors) from error

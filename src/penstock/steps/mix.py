@@ -15,6 +15,7 @@ from penstock.core.columns import Columns, scatter
 from penstock.core.errors import UsageError
 from penstock.order.mix import Mixture
 from penstock.steps.node import I64, Bounds, Epoch, Fetched, Leaf, Node, Picks, rows_at
+from penstock.steps.replacement import places_of
 
 
 class Mixed(Node):
@@ -55,8 +56,13 @@ class Mixed(Node):
             where = np.flatnonzero((leaf >= first) & (leaf < last))
             if not len(where):
                 continue
+            asked = picks.rows(where)
             with rows_at(where):
-                columns, inner = child.fetch(picks.rows(where))
+                columns, inner = child.fetch(asked)
+            if len(inner) < len(where):  # some were dropped
+                where = where[places_of(asked, inner)]
+                if not len(where):
+                    continue
             if parts and columns.keys() != parts[0][1].keys():
                 raise UsageError(
                     f"the same columns from every source of a mixture: {sorted(parts[0][1])}",
@@ -65,7 +71,11 @@ class Mixed(Node):
                 )
             parts.append((where, columns))
             used = used.put(where, inner)
-        return Fetched(scatter(parts, len(picks)), used)
+        if sum(len(where) for where, _ in parts) == len(picks):
+            return Fetched(scatter(parts, len(picks)), used)
+        places = np.sort(np.concatenate([np.empty(0, np.int64), *(where for where, _ in parts)]))
+        kept = [(np.searchsorted(places, where), columns) for where, columns in parts]
+        return Fetched(scatter(kept, len(places)) if kept else {}, used.rows(places))
 
     def count_labels(self, picks: Picks) -> int:
         return sum(child.count_labels(picks.rows(where)) for child, where in self._parts(picks))

@@ -6,6 +6,7 @@ Costs about 0.1 us a row and no memory whatever the size. Each epoch has its own
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ FEW = 3  # epochs in one call up to which a permutation for each is quicker
 class Shuffle(Step):
     """Global shuffle, or with `block` and `window` one that keeps reads of an object store near each other."""
 
+    by_position: ClassVar[bool] = True
     seed: int = 0
     block: int | None = None
     window: int | None = None

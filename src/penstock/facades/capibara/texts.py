@@ -37,12 +37,16 @@ class Cleaned:
         self.paths = getattr(source, "paths", [])
 
     def iterate(self, start: Any = None) -> Iterator[Chunk]:
+        found = start is not None
         for chunk in self.source.iterate(start):
             kept = [i for i, text in enumerate(chunk.texts) if text.strip()]
             texts = [chunk.texts[i] for i in kept]
             if self.form is not None:
                 texts = [unicodedata.normalize(self.form, text) for text in texts]
+            found = found or bool(texts)
             yield replace(chunk, texts=texts, positions=[chunk.positions[i] for i in kept])
+        if not found:
+            raise UsageError("a text that is not blank", got="none", where=str(self.describe()))
 
     def describe(self) -> dict[str, Any]:
         return self.source.describe()
@@ -67,9 +71,7 @@ def tokens_of(pipeline: Pipeline, tokenizer: Any, settings: DataLoaderConfig) ->
     source = Cleaned(text_source(pipeline.definition, field, made), settings.normalize)
     cache = {"cache_dir": settings.cache_dir, "limit": settings.cache_limit}
     store = cached_store(source, tokenizer, settings=made, **cache)  # type: ignore[arg-type]
-    if not len(store):
-        raise UsageError(f"a text in column {field!r} that is not blank", got="none", where=str(source.describe()))
-    return Pipeline(store)
+    return Pipeline(replace(pipeline.definition, origin=store, steps=()))
 
 
 def text_field_of(pipeline: Pipeline, asked: str | None) -> str:
