@@ -1,0 +1,76 @@
+"""Signatures written in the reference pages of the facades are those of the code: names, kinds and defaults."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+
+import pytest
+
+import penstock
+from tests.docs.pages import ROOT
+
+PAGES = {"preprocessed.md": penstock.DataLoaderBuilder, "artifex.md": penstock.BaseDataset}
+_SPAN = re.compile(r"`(\w+\([^`]*\))`")
+
+
+def written(name: str) -> list[str]:
+    """Calls in the first column of the tables, and at the start of a line."""
+    text = (ROOT / "docs" / "reference" / name).read_text()
+    cells = [line.split(" | ")[0] for line in text.splitlines() if line.startswith(("| `", "`"))]
+    return [
+        span for cell in cells for span in _SPAN.findall(cell if cell.startswith("|") else cell.split("`:")[0] + "`")
+    ]
+
+
+def parameters(call: str) -> list[tuple[str, str, str]]:
+    """(name, kind, default) of a signature as it is written; `...` stands for a default too long to write."""
+    given = ast.parse(f"def {call}: pass").body[0]
+    assert isinstance(given, ast.FunctionDef)
+    found, a = [], given.args
+    defaults = [None] * (len(a.args) - len(a.defaults)) + list(a.defaults)
+    for argument, default in zip(a.args, defaults, strict=True):
+        found.append((argument.arg, "plain", _shown(default)))
+    for argument, default in zip(a.kwonlyargs, a.kw_defaults, strict=True):
+        found.append((argument.arg, "keyword", _shown(default)))
+    return found + ([(a.kwarg.arg, "rest", "")] if a.kwarg else [])
+
+
+def _shown(default: ast.expr | None) -> str:
+    return "" if default is None else ast.unparse(default)
+
+
+def of_code(value: object) -> list[tuple[str, str, str]]:
+    kinds = {"KEYWORD_ONLY": "keyword", "VAR_KEYWORD": "rest"}
+    return [
+        (p.name, kinds.get(p.kind.name, "plain"), "" if p.default is p.empty else repr(p.default))
+        for p in inspect.signature(value).parameters.values()  # type: ignore[arg-type]
+        if p.name != "self"
+    ]
+
+
+def differences(call: str, owner: object) -> str | None:
+    name = call.partition("(")[0]
+    value = getattr(penstock, name, None) or getattr(owner, name, None)
+    if value is None:
+        return f"{name}: no such name"
+    said, real = parameters(call), of_code(value)
+    same = [s[:2] for s in said] == [r[:2] for r in real] and all(
+        s[2] in ("...", "Ellipsis", r[2]) for s, r in zip(said, real, strict=True)
+    )
+    return None if same else f"{name}: the page says {said}, the code {real}"
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_signatures_are_those_of_the_code(page: str) -> None:
+    calls = written(page)
+    assert len(calls) > 15
+    assert [d for call in calls if (d := differences(call, PAGES[page]))] == []
+
+
+def test_a_wrong_signature_is_noticed() -> None:
+    right = "pad_batch(batch, target_size, *, mask=None)"
+    assert differences(right, None) is None
+    for wrong in (right.replace("None", "3"), right.replace("*, ", ""), right.replace("batch,", ""), "nothing()"):
+        assert differences(wrong, None)
