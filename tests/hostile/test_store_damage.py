@@ -279,9 +279,9 @@ def test_a_forged_document_table_is_refused(tmp_path: Path) -> None:
     tail, _ = layout.pack_tail(header, pages, 12288)
     path.write_bytes(bytes(data[:12288]) + tail)
     for wrong in (0, 1):
-        with pytest.raises(StoreError, match="offsets that rise inside the section"):
+        with pytest.raises(StoreError, match="non-decreasing offsets in"):
             TokenStore(path).read(np.array([wrong]))
-    with pytest.raises(StoreError, match="a fall at document 1"):
+    with pytest.raises(StoreError, match=r"offsets\[1\] > offsets\[2\]"):
         verify(path).raise_first()
 
 
@@ -297,7 +297,7 @@ def test_a_manifest_cannot_name_files_elsewhere(store: Path, name: str) -> None:
     plain = json.loads((store / "manifest.json").read_text())
     plain["shards"][0]["name"] = name
     rewrite(store, plain)
-    with pytest.raises(StoreError, match="a whole manifest"):
+    with pytest.raises(StoreError, match="an intact manifest"):
         TokenStore(store)
 
 

@@ -231,12 +231,12 @@ def test_threads_read_what_one_reads_even_when_maps_come_and_go(
 
 def test_verify_modes(tmp_path: Path) -> None:
     folder = make(tmp_path / "s", some_docs(50), [20])
-    assert not TokenStore(folder)._whole
-    assert TokenStore(folder, verify="open")._whole
+    assert not TokenStore(folder)._verified
+    assert TokenStore(folder, verify="open")._verified
     lazy = TokenStore(folder)
     lazy.read(np.arange(50))
     lazy.gather(np.arange(0, lazy.n_tokens - 1), 1)
-    assert lazy._whole
+    assert lazy._verified
     with pytest.raises(UsageError, match="first-touch, open, off"):
         TokenStore(folder, verify="yes")
 

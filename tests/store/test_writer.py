@@ -106,12 +106,12 @@ def test_columns_must_stay_the_same(tmp_path: Path) -> None:
     shard.add([[1]], {"s": np.array([1], np.uint16)})
     with pytest.raises(UsageError, match="the columns of the first call"):
         shard.add([[1]])
-    with pytest.raises(UsageError, match="like in the first call"):
+    with pytest.raises(UsageError, match="as in the first call"):
         shard.add([[1]], {"s": np.array([1.0])})
     with pytest.raises(UsageError, match="one row of column 's' for each of 1 documents"):
         shard.add([[1]], {"s": np.array([1, 2], np.uint16)})
     shard.abort()
-    with pytest.raises(UsageError, match="a type a store can hold"):
+    with pytest.raises(UsageError, match="a dtype that a store supports"):
         write_object(tmp_path)
 
 
@@ -125,8 +125,8 @@ def write_object(tmp_path: Path) -> None:
     [
         ({}, "vocab_size or dtype"),
         ({"vocab_size": 0}, "a vocabulary size in"),
-        ({"vocab_size": 70_000, "dtype": "uint16"}, "a type that holds every id below 70000"),
-        ({"dtype": "float32"}, "tokens of a type a store can hold: uint8, uint16, uint32"),
+        ({"vocab_size": 70_000, "dtype": "uint16"}, "a dtype that holds every id below 70000"),
+        ({"dtype": "float32"}, "tokens with a dtype that a store supports: uint8, uint16, uint32"),
         ({"vocab_size": 5, "metadata": {"x": object()}}, "plain JSON"),
         ({"vocab_size": 5, "page_bytes": 5000}, "a power of two"),
     ],
@@ -144,7 +144,7 @@ def test_token_ids_must_be_integers(tmp_path: Path) -> None:
 
 def test_shards_of_one_store_must_be_of_one_kind(tmp_path: Path) -> None:
     shards = [write(tmp_path / "a", [[1]]), write(tmp_path / "b", [[1]], vocab_size=999)]
-    with pytest.raises(UsageError, match="shards of one kind, like a"):
+    with pytest.raises(UsageError, match="the dtype, vocabulary and columns of a"):
         write_manifest(tmp_path, shards)
     with pytest.raises(UsageError, match="at least one shard"):
         write_manifest(tmp_path, [])

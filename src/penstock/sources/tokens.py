@@ -22,7 +22,7 @@ from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
 from penstock.sources.formats import Options
 from penstock.store import gather as cut
-from penstock.store.arrays import OpenArrays, Part, Table
+from penstock.store.arrays import ArrayTable, OpenArrays, Part
 from penstock.store.doctable import DocTable, OffsetTable, check_range
 from penstock.store.reader import TokenStore
 
@@ -86,7 +86,7 @@ class _Stream(ABC):
         return True
 
     @abstractmethod
-    def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, /) -> Table:
+    def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, /) -> ArrayTable:
         """A table in which these parts are open."""
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
@@ -150,11 +150,11 @@ class TokenArray(_Stream):
             raise UsageError("doc_offsets that never fall", got="a fall", where="TokenArray", fix="sort them")
         super().__init__(np.array([0, len(array)]), array.dtype, OffsetTable(offsets), vocab_size)
         self._offsets = offsets
-        self._parts = Table(1)
+        self._parts = ArrayTable(1)
         self._parts.add(0, array)
         self._print: str | None = None
 
-    def ready(self, _part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> Table:
+    def ready(self, _part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> ArrayTable:
         return self._parts
 
     def fingerprint(self) -> str:
@@ -219,7 +219,7 @@ class TokenFiles(_Stream):
         self._open = self._closed_parts()
         self._print: str | None = None
 
-    def ready(self, part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> Table:
+    def ready(self, part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> ArrayTable:
         return self._open.need(part)
 
     def fingerprint(self) -> str:

@@ -1,8 +1,12 @@
-"""Many open arrays behind one gather: how a stream in a thousand shards reads as fast as one in a single file.
+"""Gathers windows from many memory-mapped arrays in one NumPy call, so that 1,000 shards read as fast as one.
 
-Each open part is a memory map, and the table knows its address. A batch of windows that lie anywhere in any of them is
-then one NumPy call over addresses instead of one per part. Callers check every range against the part's length before;
-a table holds its maps, so that they stay while a gather over it runs, whatever another thread drops meanwhile.
+A stream consists of parts (shards or files); the table holds the address of each open part, and a batch of windows in
+any of them is one NumPy call over addresses instead of one call per part.
+
+INVARIANT: `windows` and `row_view` read raw memory and check nothing. For every row i the caller has checked that
+part[i] is open in the table and 0 <= starts[i] <= len(part) - length, in int64 without overflow. The only callers are
+in `store/gather.py`, and each of them does so; `tests/hostile/test_gather_bounds.py` attacks it through every public
+caller. A table keeps its maps alive, so they stay valid while a gather runs, also if another thread drops them.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from numpy.typing import NDArray
 Part = NDArray[np.int64] | int
 
 
-class Table:
+class ArrayTable:
     """Open arrays by part number; `addresses` is 0 where a part is not open."""
 
     def __init__(self, parts: int) -> None:
@@ -29,7 +33,7 @@ class Table:
 
     def add(self, part: int, array: NDArray[Any]) -> None:
         self.arrays[part] = array
-        self.addresses[part] = array.__array_interface__["data"][0]  # last: others look at it without a lock
+        self.addresses[part] = array.__array_interface__["data"][0]  # last: it is read without a lock
         self.open += 1
 
     def has(self, part: Part) -> bool:
@@ -45,7 +49,7 @@ class Table:
 
 
 class OpenArrays:
-    """Opens parts when they are needed and keeps at most `most` of them open.
+    """Opens parts when they are needed and keeps at most `max_open` of them open.
 
     >>> opened = OpenArrays(3, lambda part: np.full(4, part))
     >>> opened.need(1).array(1).tolist()
@@ -57,15 +61,15 @@ class OpenArrays:
         parts: int,
         open_one: Callable[[int], NDArray[Any]],
         drop_one: Callable[[int], None] | None = None,
-        most: int | None = None,
+        max_open: int | None = None,
     ) -> None:
         self._open, self._drop = open_one, drop_one
-        self._most = most or most_open()
+        self._max_open = max_open or max_open_maps()
         self._lock = threading.Lock()
-        self._table = Table(parts)
+        self._table = ArrayTable(parts)
 
-    def need(self, part: Part) -> Table:
-        """A table in which these parts are open."""
+    def need(self, part: Part) -> ArrayTable:
+        """Returns a table in which these parts are open."""
         table = self._table
         if table.has(part):
             return table
@@ -73,21 +77,21 @@ class OpenArrays:
             table = self._table
             wanted = [part] if isinstance(part, int) else np.unique(part).tolist()
             missing = [p for p in wanted if table.arrays[p] is None]
-            if table.open and table.open + len(missing) > self._most:
-                table = self._renew(wanted)
+            if table.open and table.open + len(missing) > self._max_open:
+                table = self._keep_only(wanted)
                 missing = [p for p in wanted if table.arrays[p] is None]
             for p in missing:
                 table.add(p, self._open(p))
             return table
 
     def clear(self) -> None:
-        """Lets go of everything."""
+        """Closes all parts; they are opened again when needed."""
         with self._lock:
-            self._renew([])
+            self._keep_only([])
 
-    def _renew(self, keep: list[int]) -> Table:
-        """A new table with only some of the old one's parts; gathers that run keep the old one until they end."""
-        old, new = self._table, Table(len(self._table.arrays))
+    def _keep_only(self, keep: list[int]) -> ArrayTable:
+        """Replaces the table by one with only these parts; running gathers keep the old table until they end."""
+        old, new = self._table, ArrayTable(len(self._table.arrays))
         kept = set(keep)
         for p, array in enumerate(old.arrays):
             if array is None:
@@ -100,20 +104,22 @@ class OpenArrays:
         return new
 
 
-def most_open() -> int:
-    """How many maps to keep: a quarter of the file descriptors this process may have, since each map holds one."""
+def max_open_maps() -> int:
+    """Number of maps to keep open: a quarter of this process's file descriptor limit, since each map uses one."""
     if sys.platform == "win32":
         return 256
-    import resource  # not there on Windows
+    import resource  # does not exist on Windows
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(16, min(soft // 4, 8192)) if soft > 0 else 8192
 
 
-def windows(table: Table, part: Part, starts: NDArray[np.int64], length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Row i is `length` tokens of part `part[i]` from `starts[i]`; ranges must have been checked by the caller.
+def windows(
+    table: ArrayTable, part: Part, starts: NDArray[np.int64], length: int, dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """Copies `length` tokens of part `part[i]` from `starts[i]` into row i. UNCHECKED: see the module's invariant.
 
-    >>> table = Table(2)
+    >>> table = ArrayTable(2)
     >>> table.add(0, np.arange(4)), table.add(1, np.arange(10, 14))
     (None, None)
     >>> windows(table, np.array([1, 0]), np.array([2, 0]), 2, np.dtype(int)).tolist()
@@ -122,22 +128,23 @@ def windows(table: Table, part: Part, starts: NDArray[np.int64], length: int, dt
     rows = len(starts)
     if length == 0 or rows == 0:
         return np.empty((rows, length), dtype)
-    found = everywhere(table, part, starts, length, dtype)
+    found = row_view(table, part, starts, length, dtype)
     if found is not None:
-        view, at = found
-        return view[at].view(dtype).reshape(rows, length)
+        view, index = found
+        return view[index].view(dtype).reshape(rows, length)
     out = np.empty((rows, length), dtype)
     for i, (p, start) in enumerate(zip(np.asarray(part).tolist(), starts.tolist(), strict=True)):
         out[i] = table.array(p)[start : start + length]
     return out
 
 
-def everywhere(
-    table: Table, part: Part, starts: NDArray[np.int64], length: int, dtype: np.dtype[Any]
+def row_view(
+    table: ArrayTable, part: Part, starts: NDArray[np.int64], length: int, dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
-    """An array of which each item is one whole row, and where in it these rows are. Valid while the table is held.
+    """Returns an array whose items are complete rows, and the index of each row in it. UNCHECKED, see the module.
 
-    None where the parts lie so far apart in memory that NumPy could not name all places between them.
+    Valid while the table is referenced. None if the parts are so far apart in memory that NumPy cannot index the
+    range between them.
     """
     size = dtype.itemsize
     row = _row(length * size)
@@ -149,7 +156,7 @@ def everywhere(
     span = int(at.max()) - base + 1
     if span * row.itemsize >= 1 << 62:
         return None
-    return np.asarray(_Memory(base, span, row)), at - base
+    return np.asarray(_RawRows(base, span, row)), at - base
 
 
 @lru_cache(maxsize=64)
@@ -157,8 +164,8 @@ def _row(size: int) -> np.dtype[Any]:
     return np.dtype((np.void, size))
 
 
-class _Memory:
-    """The bytes from an address on, seen as overlapping rows that begin one byte apart."""
+class _RawRows:
+    """Memory from an address on, as overlapping rows that begin one byte apart."""
 
     def __init__(self, address: int, rows: int, row: np.dtype[Any]) -> None:
         self.__array_interface__ = {
@@ -170,12 +177,12 @@ class _Memory:
         }
 
 
-def touched(
+def page_range(
     first_byte: int, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, size: int, page_bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and last page of each range of items, none of them empty; sections begin on 4 KiB, pages are not smaller.
+    """Returns the first and last page of each non-empty range of items of a section that begins at `first_byte`.
 
-    >>> [a.tolist() for a in touched(4096, np.array([0, 30000]), 2048, 2, 16)]
+    >>> [a.tolist() for a in page_range(4096, np.array([0, 30000]), 2048, 2, 16)]
     [[0, 0], [0, 1]]
     """
     begin = starts * size

@@ -1,6 +1,6 @@
-"""Document tables: where documents begin in a stream, without holding the table in memory.
+"""Document tables: the start of each document in a stream, without loading the table into memory.
 
-Starts come by indexing (O(1) each), the document of a position by binary search (O(log n) each); both take whole
+Starts are found by indexing (O(1) each), the document of a position by binary search (O(log n) each). Both work on
 arrays and read only the entries they need when the table is memory-mapped.
 """
 
@@ -16,7 +16,7 @@ from penstock.core.errors import UsageError
 
 
 class DocTable(Protocol):
-    """Begin of every document; `starts(len(table))` is the length of the stream."""
+    """Start of every document; `starts(len(table))` is the length of the stream."""
 
     def __len__(self) -> int: ...
 
@@ -26,7 +26,7 @@ class DocTable(Protocol):
 
 
 class OffsetTable:
-    """A table that is an array: document d is [offsets[d], offsets[d + 1]).
+    """A document table as an array: document d is [offsets[d], offsets[d + 1]).
 
     >>> table = OffsetTable(np.array([0, 3, 3, 5]))
     >>> len(table), table.starts(np.array([0, 3])).tolist(), table.find(np.array([2, 3, 4])).tolist()
@@ -43,9 +43,9 @@ class OffsetTable:
         return self.offsets[indices].astype(np.int64)
 
     def find(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        # The needle takes the type of the haystack: otherwise NumPy would convert the whole table first.
-        needles = np.asarray(positions).astype(self.offsets.dtype)
-        return np.searchsorted(self.offsets, needles, "right").astype(np.int64) - 1
+        # Same dtype as the table: otherwise NumPy would convert the full table first.
+        wanted = np.asarray(positions).astype(self.offsets.dtype)
+        return np.searchsorted(self.offsets, wanted, "right").astype(np.int64) - 1
 
 
 def search(
@@ -53,7 +53,7 @@ def search(
     documents: int,
     positions: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """The last document whose start is not past each position, for tables that are no plain array.
+    """Returns the last document that starts at or before each position, for tables that are not plain arrays.
 
     >>> search(lambda d: d * 10, 5, np.array([0, 9, 10, 49])).tolist()
     [0, 0, 1, 4]
@@ -69,17 +69,14 @@ def search(
 
 
 def check_range(indices: Any, stop: int, what: str) -> NDArray[np.int64]:
-    """The indices as int64, all in [0, stop), or an error that names the first which is not.
+    """Returns the indices as int64, or raises an error that names the first one outside [0, stop).
 
     >>> check_range([1, 2], 3, "documents").tolist()
     [1, 2]
     """
     array = np.asarray(indices, np.int64)
+    # A negative index is huge as an unsigned number: one pass checks both sides.
     if array.size and int(np.ascontiguousarray(array).view(np.uint64).max()) >= stop:
         bad = array[(array < 0) | (array >= stop)]
-        raise UsageError(
-            f"{what} in [0, {stop})",
-            got=str(int(bad[0])),
-            fix="use numbers the source has",
-        )
+        raise UsageError(f"{what} in [0, {stop})", got=str(int(bad[0])), fix=f"use {what} below {stop}")
     return array

@@ -1,15 +1,15 @@
-"""The shard file, byte by byte, and the checks made before any of its numbers is believed.
+"""The byte layout of a shard file, and the checks of its header before any number in it is used.
 
-    0        superblock, 4 KiB: magic, version, page size (for people and tools that look at the first bytes)
+    0        superblock, 4 KiB: magic, version, page size (for tools that look at the first bytes)
     4096     tokens, raw little-endian u8, u16 or u32
              document offsets (u32, or u64 past 2**32 tokens), then each column; every section starts on 4 KiB
     tail     one xxh3-64 per page of everything above, then the header: JSON with counts, sections, metadata
     footer   64 bytes: magic, version, sizes, the root hash (xxh3-128 of the tail), xxh3-64 of the footer itself
 
-The footer covers itself, the root covers the tail, the tail covers every page: a flipped bit has nowhere to hide.
-Opening reads the footer and the tail, 8 bytes per page. The default page of 64 KiB is about what an operating system
-reads ahead anyway, so that checking a page on first touch does not multiply cold reads; xxh3 runs at memory speed.
-xxh3 is made to notice accidents; it does not stop someone who writes a false shard on purpose.
+The footer covers itself, the root covers the tail, the tail covers every page: any flipped bit is detected. Opening
+reads the footer and the tail, 8 bytes per page. The default page of 64 KiB is about what an operating system reads
+ahead anyway, so that checking a page at its first use does not multiply cold reads; xxh3 runs at memory speed.
+xxh3 detects accidents; it does not stop someone who forges a shard.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOOTER_MAGIC = b"KCOTSNEP"
 ALIGN = 4096
 PAGE_BYTES = 1 << 16
 FOOTER_BYTES = 64
-MAX_HEADER_BYTES = 1 << 24  # the JSON of one shard: more than this is damage or malice
+MAX_HEADER_BYTES = 1 << 24  # the JSON of one shard
 SHARD_SUFFIX = ".tokens"
 TOKEN_DTYPES = ("<u1", "<u2", "<u4")
 COLUMN_DTYPES = (
@@ -53,7 +53,7 @@ _FOOTER = struct.Struct("<8sIIQQQ16s")
 
 @dataclass(frozen=True)
 class Section:
-    """A run of equal items in the file."""
+    """An array of items of one dtype in the file."""
 
     name: str
     dtype: str
@@ -67,7 +67,7 @@ class Section:
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """One value per document: fixed (`shape` of each row) or ragged (rows of different lengths, `shape` empty)."""
+    """A column with one row per document: of fixed `shape`, or ragged (rows of different lengths, `shape` empty)."""
 
     name: str
     dtype: str
@@ -77,7 +77,7 @@ class ColumnSpec:
 
 @dataclass(frozen=True)
 class Header:
-    """What the tail of a shard says, checked against the size of the file."""
+    """The header in the tail of a shard, checked against the size of the file."""
 
     documents: int
     tokens: int
@@ -96,7 +96,7 @@ class Header:
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """The smallest type that holds every id below `vocab_size`.
+    """Returns the smallest dtype that holds every id below `vocab_size`.
 
     >>> token_dtype(256).name, token_dtype(50257).name, token_dtype(100_000).name
     ('uint8', 'uint16', 'uint32')
@@ -112,7 +112,7 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one spelling of a JSON value: sorted keys, no spaces, ASCII.
+    """Encodes a JSON value canonically: sorted keys, no spaces, ASCII.
 
     >>> canonical_json({"b": [1, 2], "a": None})
     b'{"a":null,"b":[1,2]}'
@@ -140,7 +140,7 @@ def plan_sections(
     columns: Sequence[ColumnSpec],
     ragged_items: dict[str, int],
 ) -> tuple[Section, ...]:
-    """Where each section lies. Both sides compute it, so a file cannot place a section anywhere else."""
+    """Computes the offset of each section. Writer and reader both do, so a file cannot place a section elsewhere."""
     wanted: list[tuple[str, str, int]] = [("tokens", _dtype_name(dtype), tokens)]
     wanted.append(("offsets", offset_dtype(tokens), documents + 1))
     for spec in columns:
@@ -159,12 +159,12 @@ def plan_sections(
 
 
 def align(position: int) -> int:
-    """The next multiple of 4 KiB."""
+    """Rounds up to a multiple of 4 KiB."""
     return -(-position // ALIGN) * ALIGN
 
 
 def offset_dtype(total: int) -> str:
-    """Offsets take 4 bytes as long as they fit."""
+    """Returns the dtype of offsets: 4 bytes if they fit, else 8."""
     return "<u4" if total < 1 << 32 else "<u8"
 
 
@@ -174,11 +174,11 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def dtype_name(dtype: Any, allowed: Sequence[str], what: str) -> str:
-    """The name under which a type is stored, or an error that lists those which can be."""
+    """Returns the stored name of a dtype, or raises an error that lists the allowed ones."""
     name = _dtype_name(np.dtype(dtype))
     if name not in allowed:
         raise UsageError(
-            f"{what} of a type a store can hold: {', '.join(np.dtype(a).name for a in allowed)}",
+            f"{what} with a dtype that a store supports: {', '.join(np.dtype(a).name for a in allowed)}",
             got=np.dtype(dtype).name,
             where="token store",
             fix="convert it first with .astype(...)",
@@ -187,7 +187,7 @@ def dtype_name(dtype: Any, allowed: Sequence[str], what: str) -> str:
 
 
 def pack_tail(header: Header, pages: np.ndarray[Any, Any], body_bytes: int) -> tuple[bytes, bytes]:
-    """The bytes after the body (tail and footer), and the root hash."""
+    """Encodes the bytes after the body (tail and footer). Returns them and the root hash."""
     plain = {
         "columns": [
             {
@@ -221,9 +221,9 @@ def pack_tail(header: Header, pages: np.ndarray[Any, Any], body_bytes: int) -> t
 
 
 def read_tail(file: Any, size: int, where: str) -> tuple[Header, np.ndarray[Any, Any], bytes]:
-    """Reads and checks footer and tail of an open binary file: header, page hashes, root hash.
+    """Reads and checks footer and tail of an open binary file. Returns header, page hashes and root hash.
 
-    Every size is compared with the file's own before memory is asked for.
+    Every size is checked against the size of the file before memory is allocated.
     """
     if size < ALIGN + FOOTER_BYTES:
         raise damaged(f"a shard of at least {ALIGN + FOOTER_BYTES} bytes", f"{size} bytes", where)
@@ -233,8 +233,8 @@ def read_tail(file: Any, size: int, where: str) -> tuple[Header, np.ndarray[Any,
     magic, version, page_bytes, said, body, pages, root = _FOOTER.unpack(front)
     if magic != FOOTER_MAGIC or xxhash.xxh3_64_digest(front) != seal:
         raise damaged(
-            "a whole footer in the last 64 bytes",
-            "other bytes: cut short, damaged, or not a shard",
+            "an intact footer in the last 64 bytes",
+            "other bytes: truncated, damaged, or not a shard",
             where,
         )
     if version != VERSION:
@@ -248,7 +248,7 @@ def read_tail(file: Any, size: int, where: str) -> tuple[Header, np.ndarray[Any,
         raise damaged(f"a file of {said} bytes, as its footer says", f"{size} bytes", where)
     header_bytes = size - FOOTER_BYTES - body - 8 * pages
     if (
-        not sound_page(page_bytes)
+        not valid_page_size(page_bytes)
         or body < ALIGN
         or pages != -(-body // page_bytes)
         or not 0 < header_bytes <= MAX_HEADER_BYTES
@@ -278,7 +278,7 @@ def _parse_header(encoded: bytes, page_bytes: int, body: int, where: str) -> Hea
         documents, tokens = count(plain["documents"]), count(plain["tokens"])
         vocab = None if plain["vocab_size"] is None else count(plain["vocab_size"])
         if plain["dtype"] not in TOKEN_DTYPES or len({c.name for c in columns}) != len(columns):
-            raise ValueError("type of the tokens or names of the columns")
+            raise ValueError("dtype of the tokens or names of the columns")
         sections = plan_sections(documents, tokens, np.dtype(plain["dtype"]), columns, ragged)
         metadata = plain["metadata"]
         if not isinstance(metadata, dict):
@@ -300,7 +300,7 @@ def _parse_header(encoded: bytes, page_bytes: int, body: int, where: str) -> Hea
 
 
 def parse_column(plain: Any) -> ColumnSpec:
-    """A column as JSON describes it, or ValueError."""
+    """Parses the JSON of a column, or raises ValueError."""
     name, kind, ragged = plain["name"], plain["dtype"], plain["ragged"]
     shape = tuple(count(n) for n in plain["shape"])
     if not isinstance(name, str) or kind not in COLUMN_DTYPES or not isinstance(ragged, bool) or len(shape) > 8:
@@ -309,14 +309,14 @@ def parse_column(plain: Any) -> ColumnSpec:
 
 
 def count(value: Any) -> int:
-    """A whole number in [0, 2**63), or ValueError."""
+    """Returns `value` if it is an int in [0, 2**63), or raises ValueError."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"not a count: {str(value)[:40]}")
     return value
 
 
 def damaged(expected: str, got: str, where: str) -> StoreError:
-    """The error for bytes that are not what was written."""
+    """Creates the error for bytes that differ from what was written."""
     return StoreError(
         expected,
         got=got,
@@ -325,12 +325,12 @@ def damaged(expected: str, got: str, where: str) -> StoreError:
     )
 
 
-def sound_page(page_bytes: int) -> bool:
-    """Whether this can be the size of a page: a power of two in [4 KiB, 1 GiB]."""
+def valid_page_size(page_bytes: int) -> bool:
+    """Whether this is a valid page size: a power of two in [4 KiB, 1 GiB]."""
     return ALIGN <= page_bytes <= 1 << 30 and page_bytes & (page_bytes - 1) == 0
 
 
 def page_spans(first: int, stop: int, page_bytes: int) -> Iterator[tuple[int, int]]:
-    """Start and stop of each page of the bytes [first, stop), `first` on a page boundary."""
+    """Yields start and stop of each page of the bytes [first, stop); `first` is on a page boundary."""
     for at in range(first, stop, page_bytes):
         yield at, min(at + page_bytes, stop)

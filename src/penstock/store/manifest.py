@@ -1,8 +1,8 @@
 """The manifest: one JSON file that lists the shards of a store in order.
 
-It is the only thing read when a store is opened and the last thing written when one is made. Its `id` is a hash of the
-shards' root hashes and of what gives the numbers their meaning (type, vocabulary, tokenizer, end-of-document id): never
-of a path, a time or the version of the tool. A checksum covers the rest, so that an edited file is noticed.
+It is the only file read when a store is opened and the last one written. Its `id` is a hash of the shards' root hashes
+and of what defines the meaning of the numbers (dtype, vocabulary, tokenizer, end-of-document id): never of a path, a
+time or the version of the tool. A checksum covers the rest, so that an edited file is detected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Manifest:
-    """A store as a whole."""
+    """The content of a manifest: ids, dtype, shards and columns of a store."""
 
     id: str
     dtype: str
@@ -64,7 +64,7 @@ def write_manifest(
     metadata: dict[str, Any] | None = None,
     tool: str = f"penstock {__version__}",
 ) -> Manifest:
-    """Seals a folder of finished shards. `eos_id` is the id appended to every document, or None when none was.
+    """Writes the manifest of a folder of finished shards. `eos_id` is the id appended to every document, or None.
 
     >>> import tempfile
     >>> from penstock.core.columns import Ragged
@@ -106,7 +106,7 @@ def _build(
     for shard in shards:
         if _kind(shard) != _kind(first):
             raise UsageError(
-                f"shards of one kind, like {first.name}: {first.dtype}, vocabulary {first.vocab_size}",
+                f"the dtype, vocabulary and columns of {first.name}: {first.dtype}, vocabulary {first.vocab_size}",
                 got=f"{shard.dtype}, vocabulary {shard.vocab_size}, columns {[c.name for c in shard.columns]}",
                 where=shard.name,
                 fix="write all shards of a store with the same arguments",
@@ -114,7 +114,7 @@ def _build(
         if not plain_name(shard.name):
             raise UsageError("shard names without folders", got=repr(shard.name), where=NAME)
     if len({s.name for s in shards}) != len(shards):
-        raise UsageError("each shard once", got="a name that repeats", where=NAME)
+        raise UsageError("different shard names", got="a name that repeats", where=NAME)
     ident = dataset_id(shards, tokenizer, eos_id)
     return Manifest(
         ident,
@@ -134,7 +134,7 @@ def _kind(shard: ShardInfo) -> tuple[Any, ...]:
 
 
 def dataset_id(shards: Sequence[ShardInfo], tokenizer: dict[str, Any] | None, eos_id: int | None) -> str:
-    """Identity of the content, 32 hexadecimal digits."""
+    """Returns the id of the content, 32 hexadecimal digits."""
     meaning = {
         "dtype": shards[0].dtype,
         "eos_id": eos_id,
@@ -175,17 +175,17 @@ def _encode(manifest: Manifest) -> bytes:
         "version": layout.VERSION,
         "vocab_size": manifest.vocab_size,
     }
-    return _spell({**plain, "checksum": xxhash.xxh3_128_hexdigest(canonical_json(plain))})
+    return _to_bytes({**plain, "checksum": xxhash.xxh3_128_hexdigest(canonical_json(plain))})
 
 
-def _spell(plain: dict[str, Any]) -> bytes:
-    """One line per shard, for people who look into the file."""
+def _to_bytes(plain: dict[str, Any]) -> bytes:
+    """Encodes the manifest with line breaks, so that people can read the file."""
     canonical_json(plain)
     return (json.dumps(plain, sort_keys=True, indent=1, allow_nan=False) + "\n").encode("ascii")
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
-    """Reads and checks the manifest of a store; touches no shard."""
+    """Reads and checks the manifest of a store, without opening a shard."""
     path = Path(folder) / NAME
     try:
         with open(path, "rb") as file:
@@ -202,7 +202,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
             f"a token store: a folder with {NAME}",
             got="no such file" if Path(folder).exists() else "no such folder",
             where=str(path),
-            fix="give the folder that `penstock prepare` wrote; without a manifest the run has not finished",
+            fix="pass the folder that `penstock prepare` wrote; a run that has not finished has no manifest",
         ) from error
     return _decode(data, str(path))
 
@@ -223,13 +223,12 @@ def _decode(data: bytes, where: str) -> Manifest:
         )
     try:
         checksum = plain.pop("checksum")
-        whole = xxhash.xxh3_128_hexdigest(canonical_json(plain)) == checksum
-        same = whole and _spell({**plain, "checksum": checksum}) == data
-        if not same:
+        intact = xxhash.xxh3_128_hexdigest(canonical_json(plain)) == checksum
+        if not intact or _to_bytes({**plain, "checksum": checksum}) != data:
             raise ValueError("the checksum differs: edited or damaged")
         columns = tuple(layout.parse_column(c) for c in plain["columns"])
         dtype, vocab, page = plain["dtype"], plain["vocab_size"], count(plain["page_bytes"])
-        if dtype not in layout.TOKEN_DTYPES or not layout.sound_page(page):
+        if dtype not in layout.TOKEN_DTYPES or not layout.valid_page_size(page):
             raise ValueError("dtype or page_bytes")
         kind = (dtype, None if vocab is None else count(vocab), columns, page)
         shards = tuple(_shard(s, kind) for s in plain["shards"])
@@ -248,7 +247,7 @@ def _decode(data: bytes, where: str) -> Manifest:
         if manifest.id != plain["id"] or totals != plain["totals"] or manifest.tokens >= 1 << 62:
             raise ValueError("id or totals differ from the shards listed")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise layout.damaged("a whole manifest", f"{type(error).__name__}: {str(error)[:300]}", where) from error
+        raise layout.damaged("an intact manifest", f"{type(error).__name__}: {str(error)[:300]}", where) from error
     return manifest
 
 
@@ -261,7 +260,7 @@ def _shard(plain: Any, kind: tuple[str, int | None, tuple[ColumnSpec, ...], int]
 
 
 def plain_name(name: str) -> bool:
-    """Whether a name is one file in the folder itself.
+    """Whether a name is a plain file name, without a folder.
 
     >>> plain_name("00000.tokens"), plain_name("../x"), plain_name("a/b"), plain_name("")
     (True, False, False, False)

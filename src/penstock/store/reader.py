@@ -1,8 +1,9 @@
 """Opens a token store and reads documents and windows from it.
 
-Opening reads one manifest, whatever the size; each shard is mapped when it is first needed. Nothing is loaded: tokens,
-document tables and columns are read through the map, and every page is checked against its hash the first time it is
-used (`verify="first-touch"`; "open" checks all at once, "off" never). A store can be pickled and used by many threads.
+Opening reads one manifest, for any size of store; each shard is mapped when it is first needed. Tokens, document
+tables and columns are read through the map, and every page is checked against its hash at its first use
+(`verify="first-touch"`; "open" checks all pages when opening, "off" none). A store can be pickled and used by many
+threads.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
-from penstock.store import gather as cut
-from penstock.store import layout
-from penstock.store.arrays import OpenArrays, Part, Table, touched
+from penstock.store import gather, layout
+from penstock.store.arrays import ArrayTable, OpenArrays, Part, page_range
 from penstock.store.doctable import OffsetTable, check_range
 from penstock.store.manifest import NAME, Manifest, dataset_id, read_manifest
 from penstock.store.shard import Shard
@@ -60,20 +60,20 @@ class TokenStore:
         self.manifest = _read(self.path)
         folder = self.path if self.path.is_dir() else self.path.parent
         listed = self.manifest.shards
-        self._bounds = _running(s.tokens for s in listed)
-        self._documents = _running(s.documents for s in listed)
+        self._bounds = _prefix_sum(s.tokens for s in listed)
+        self._documents = _prefix_sum(s.documents for s in listed)
         self._dtype = np.dtype(self.manifest.dtype)
-        # One mark per page of the whole store, so that a batch over many shards is checked in one lookup.
+        # One flag per page of the store, so that a batch over many shards is checked in one lookup.
         self._page_bits = listed[0].page_bytes.bit_length() - 1
-        self._pages = _running((s.bytes >> self._page_bits) + 1 for s in listed)
-        self._seen = np.zeros(int(self._pages[-1]), bool)
-        marks = [self._seen[a:b] for a, b in pairwise(self._pages.tolist())]
+        self._pages = _prefix_sum((s.bytes >> self._page_bits) + 1 for s in listed)
+        self._page_verified = np.zeros(int(self._pages[-1]), bool)
+        flags = [self._page_verified[a:b] for a, b in pairwise(self._pages.tolist())]
         on = verify != "off"
         self._shards = [
-            Shard(folder / s.name, s, verify=on, seen=m, on_whole=self._shard_is_whole)
-            for s, m in zip(listed, marks, strict=True)
+            Shard(folder / s.name, s, verify=on, page_verified=f, on_verified=self._shard_verified)
+            for s, f in zip(listed, flags, strict=True)
         ]
-        self._whole = not on  # every page of tokens verified
+        self._verified = not on  # every page of tokens is verified, or need not be
         self._open = OpenArrays(len(listed), self._open_one, self._drop_one)
         self._closed = False
         if verify == "open":
@@ -98,11 +98,11 @@ class TokenStore:
 
     @property
     def bounds(self) -> NDArray[np.int64]:
-        """Stream position at which each shard begins, and the end."""
+        """Stream position of the start of each shard, and of the end."""
         return self._bounds
 
     def fingerprint(self) -> str:
-        """The dataset id of the manifest: content, never a path."""
+        """The dataset id of the manifest: it depends on content, never on a path."""
         return f"penstock-store:{self.manifest.id}"
 
     def describe(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class TokenStore:
         }
 
     def locate(self, index: int) -> dict[str, Any]:
-        """Shard, document number in it, stream position, length and byte offset of document `index`."""
+        """Returns shard, number in the shard, stream position, length and byte offset of document `index`."""
         number = int(check_range([index], len(self), "documents")[0])
         part = int(np.searchsorted(self._documents, number, "right")) - 1
         start = int(self.starts(np.array([number]))[0])
@@ -138,7 +138,7 @@ class TokenStore:
         } | self._origin(number)
 
     def _origin(self, number: int) -> dict[str, Any]:
-        """File and line of the text a document was made from, where the store knows them."""
+        """File and line of the document's source text, if the store recorded them."""
         found = {s.name: self._read_column(s, np.array([number])) for s in self.manifest.columns if s.name in _ORIGIN}
         if len(found) != len(_ORIGIN):
             return {}
@@ -148,22 +148,22 @@ class TokenStore:
         return {"file": str(known[file]) if 0 <= file < len(known) else file, "line": line}
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
-        """Documents as a ragged column `input_ids`, and the store's own columns under their names."""
+        """Returns documents as a ragged column `input_ids`, and the store's other columns under their names."""
         indices = check_range(indices, len(self), "documents")
         starts, lengths = self._spans(indices)
-        columns: Columns = {"input_ids": Ragged(*cut.gather_rows(self, starts, lengths))}
+        columns: Columns = {"input_ids": Ragged(*gather.gather_rows(self, starts, lengths))}
         for spec in self.manifest.columns:
-            if not spec.name.startswith("_"):  # where a document came from is for `locate`, not for training
+            if not spec.name.startswith("_"):  # the origin of a document is for `locate`, not for training
                 columns[spec.name] = self._read_column(spec, indices)
         return columns
 
     @property
     def columns(self) -> list[str]:
-        """Names of the store's own columns."""
+        """Names of the store's columns other than `input_ids`."""
         return [spec.name for spec in self.manifest.columns]
 
     def column(self, name: str, indices: NDArray[np.int64]) -> Ragged | NDArray[Any]:
-        """One column of some documents, without their tokens."""
+        """Returns one column of some documents, without reading their tokens."""
         spec = next((s for s in self.manifest.columns if s.name == name), None)
         if spec is None:
             raise UsageError(f"a column of the store: {', '.join(self.columns) or 'it has none'}", got=repr(name))
@@ -180,10 +180,10 @@ class TokenStore:
         return out
 
     def documents_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The document of each stream position. The first use in a shard verifies its whole document table."""
+        """Returns the document of each stream position. The first use in a shard verifies its full document table."""
         positions = check_range(positions, self.n_tokens, "positions")
         out = np.empty(len(positions), np.int64)
-        for part, places in cut.by_part(self._bounds, positions):
+        for part, places in gather.by_part(self._bounds, positions):
             shard = self._shard(part)
             shard.check_all("offsets")
             table = OffsetTable(shard.section("offsets"))
@@ -191,31 +191,31 @@ class TokenStore:
         return out
 
     def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
-        return cut.gather(self, starts, length)
+        return gather.gather(self, starts, length)
 
     def reader(self, starts: NDArray[np.int64], length: int) -> Callable[[int, int], NDArray[Any]]:
-        """`reader(starts, length)(a, b)` is `gather(starts[a:b], length)`, for many slices of the same starts."""
-        return cut.reader(self, starts, length)
+        """Returns `read(a, b)`, equal to `gather(starts[a:b], length)`, for many slices of the same starts."""
+        return gather.reader(self, starts, length)
 
     @property
     def sound(self) -> bool:
-        """Whether every page of tokens was verified, or is not to be."""
-        return self._whole and not self._closed
+        """Whether every page of tokens is verified, or need not be."""
+        return self._verified and not self._closed
 
-    def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> Table:
-        """The open shards, after the pages under these ranges of their tokens were verified."""
+    def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> ArrayTable:
+        """Opens these shards and verifies the pages of these ranges of tokens; returns the table of open shards."""
         if self._closed:
             raise UsageError("an open store", got="one that was closed", where=str(self.path), fix="open it again")
         table = self._open.need(part)
-        if self._whole or isinstance(part, int):
-            if not self._whole and not self._shards[part].tokens_whole:
+        if self._verified or isinstance(part, int):
+            if not self._verified and not self._shards[part].tokens_verified:
                 self._shards[part].check(self._shards[part].header.sections[0], starts, lengths)
             return table
         longest = (lengths if isinstance(lengths, int) else int(lengths.max(initial=0))) * self._dtype.itemsize
         if longest and longest <= 1 << self._page_bits:
-            first, last = touched(layout.ALIGN, starts, lengths, self._dtype.itemsize, self._page_bits)
+            first, last = page_range(layout.ALIGN, starts, lengths, self._dtype.itemsize, self._page_bits)
             base = self._pages[part]
-            if bool(self._seen[first + base].all()) and bool(self._seen[last + base].all()):
+            if bool(self._page_verified[first + base].all()) and bool(self._page_verified[last + base].all()):
                 return table
         for number in np.unique(part).tolist():
             here = part == number
@@ -224,7 +224,7 @@ class TokenStore:
         return table
 
     def close(self) -> None:
-        """Lets go of all files. Using the store afterwards is an error."""
+        """Closes all files. Using the store afterwards raises."""
         self._closed = True
         self._open.clear()
 
@@ -246,9 +246,9 @@ class TokenStore:
         return f"TokenStore({str(self.path)!r}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"
 
     def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Start in the stream and length of each document."""
+        """Returns the stream position and length of each document."""
         starts, lengths = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
-        for part, places in cut.by_part(self._documents, indices):
+        for part, places in gather.by_part(self._documents, indices):
             local = indices[places] - self._documents[part]
             first, stop = self._pairs(part, "offsets", local, self.manifest.shards[part].tokens)
             starts[places], lengths[places] = first + self._bounds[part], stop - first
@@ -257,7 +257,7 @@ class TokenStore:
     def _pairs(
         self, part: int, section: str, local: NDArray[np.int64], limit: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Begin and end of rows of an offsets section, checked to lie in order inside `limit`."""
+        """Returns start and end of rows from an offsets section; raises unless 0 <= start <= end <= limit."""
         shard = self._shard(part)
         offsets = shard.section(section)
         known = shard.header.section(section)
@@ -269,9 +269,10 @@ class TokenStore:
             shard.check(known, local, 2)
             first, stop = offsets[local].astype(np.int64), offsets[local + 1].astype(np.int64)
         if bool((first > stop).any()) or int(stop.max(initial=0)) > limit or int(first.min(initial=0)) < 0:
+            bad = int(np.argmax((first > stop) | (stop > limit) | (first < 0)))
             raise layout.damaged(
-                "offsets that rise inside the section",
-                "others",
+                f"non-decreasing offsets in [0, {limit}]",
+                f"{int(first[bad])} to {int(stop[bad])}",
                 f"{shard.path}, section {section}",
             )
         return first, stop
@@ -281,7 +282,7 @@ class TokenStore:
         if not spec.ragged:
             out = np.empty((len(indices), *spec.shape), kind)
             width = out[:1].size if len(out) else 0
-            for part, places in cut.by_part(self._documents, indices):
+            for part, places in gather.by_part(self._documents, indices):
                 shard, local = self._shard(part), indices[places] - self._documents[part]
                 values = shard.section(name).reshape(-1, *spec.shape)
                 shard.check(shard.header.section(name), local * width, width)
@@ -289,13 +290,13 @@ class TokenStore:
             return out
         lengths = np.zeros(len(indices), np.int64)
         found: list[tuple[NDArray[np.int64] | slice, NDArray[np.int64], NDArray[Any]]] = []
-        for part, places in cut.by_part(self._documents, indices):
+        for part, places in gather.by_part(self._documents, indices):
             shard, local = self._shard(part), indices[places] - self._documents[part]
             section = shard.header.section(name)
             first, stop = self._pairs(part, f"{name}:offsets", local, section.items)
             lengths[places] = stop - first
             shard.check(section, first, stop - first)
-            found.append((places, stop - first, cut.rows(shard.section(name), first, stop - first)))
+            found.append((places, stop - first, gather.rows(shard.section(name), first, stop - first)))
         offsets = np.zeros(len(indices) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         flat = np.empty(int(offsets[-1]), kind)
@@ -312,13 +313,13 @@ class TokenStore:
 
     def _open_one(self, number: int) -> NDArray[Any]:
         array = self._shards[number].section("tokens")
-        if not self._shards[number].tokens_whole:  # also when the file was exchanged since it was last open
-            self._whole = False
+        if not self._shards[number].tokens_verified:  # also when the file was replaced since it was last open
+            self._verified = False
         return array
 
-    def _shard_is_whole(self) -> None:
-        known = zip(self._shards, self.manifest.shards, strict=True)
-        self._whole = all(shard.tokens_whole or not listed.tokens for shard, listed in known)
+    def _shard_verified(self) -> None:
+        pairs = zip(self._shards, self.manifest.shards, strict=True)
+        self._verified = all(shard.tokens_verified or not listed.tokens for shard, listed in pairs)
 
     def _drop_one(self, number: int) -> None:
         self._shards[number].drop()
@@ -337,18 +338,18 @@ def _read(path: Path) -> Manifest:
     return read_manifest(path if path.name != NAME else path.parent)
 
 
-def _running(counts: Any) -> NDArray[np.int64]:
+def _prefix_sum(counts: Any) -> NDArray[np.int64]:
     return np.cumsum([0, *counts], dtype=np.int64)
 
 
 def _reopen(path: str, verify: str, ident: str) -> TokenStore:
-    """What a pickle holds: where the store is and which one it was."""
+    """Opens a store from a pickle; raises if the folder now holds another store."""
     store = TokenStore(path, verify=verify)
     if store.manifest.id != ident:
         raise StoreError(
             f"the store {ident}",
             got=f"the store {store.manifest.id}",
             where=path,
-            fix="the folder was written again since the pipeline was built: build the pipeline again",
+            fix="the store was rewritten after the pipeline was built: build the pipeline again",
         )
     return store

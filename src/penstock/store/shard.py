@@ -1,8 +1,7 @@
-"""One open shard: its header, its sections as arrays over a memory map, and which pages were found whole.
+"""One open shard: its header, its sections as arrays over a memory map, and which pages are verified.
 
-Opening reads footer and tail. A page is hashed when something in it is first used; after all were, the check is one
-flag. The map can be dropped and made again (a store of many shards keeps few open): what was verified stays known as
-long as the file is the same one.
+Opening reads footer and tail. A page is hashed at its first use; once all are, the check is one flag. The map can be
+dropped and opened again (a store of many shards keeps few open): pages stay verified as long as the file is the same.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import StoreError
 from penstock.store import layout
-from penstock.store.arrays import touched
+from penstock.store.arrays import page_range
 from penstock.store.layout import Header, Section
 from penstock.store.writer import ShardInfo
 
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
-_ASKED_FOR = 4096  # pages announced to the system at a time
+_MAX_ADVISED = 4096  # pages per call for which the system is asked to read ahead
 
 
 class Shard:
-    """A shard file, opened when first used. `expected` is what the manifest says of it."""
+    """A shard file, opened at its first use. `expected` is its entry in the manifest."""
 
     def __init__(
         self,
@@ -38,22 +37,22 @@ class Shard:
         expected: ShardInfo | None = None,
         *,
         verify: bool = True,
-        seen: NDArray[np.bool_] | None = None,
-        on_whole: Callable[[], None] | None = None,
+        page_verified: NDArray[np.bool_] | None = None,
+        on_verified: Callable[[], None] | None = None,
     ) -> None:
         self.path = path
         self._expected = expected
         self._check = verify
-        self._on_whole = on_whole
+        self._on_verified = on_verified
         self._lock = threading.Lock()
         self._map: mmap.mmap | None = None
-        self._same: tuple[int, ...] = ()
+        self._file_id: tuple[int, ...] = ()  # device, inode, size and modification time
         self._header: Header | None = None
         self._hashes: NDArray[np.uint64] = np.empty(0, np.uint64)
-        self._given = seen  # a store keeps all its shards' marks in one array
-        self._seen: NDArray[np.bool_] = np.empty(0, bool)
+        self._shared_flags = page_verified  # a store keeps the flags of all its shards in one array
+        self._page_verified: NDArray[np.bool_] = np.empty(0, bool)
         self.root = ""
-        self.whole = self.tokens_whole = not self._check  # every page verified, every page of tokens
+        self.verified = self.tokens_verified = not self._check  # all pages; all pages of tokens
 
     @property
     def header(self) -> Header:
@@ -64,7 +63,7 @@ class Shard:
         return self._header
 
     def open(self) -> mmap.mmap:
-        """The map of the file, made if need be."""
+        """Returns the memory map of the file, opening it if necessary."""
         found = self._map
         if found is not None:
             return found
@@ -72,16 +71,16 @@ class Shard:
             found = self._map
             if found is None:
                 found = self._map = self._open()
-        if self._check and not self._seen[0]:  # the superblock's page, which nothing else may touch
+        if self._check and not self._page_verified[0]:  # the page of the file's first block, which nothing else reads
             try:
                 self.check_pages(np.zeros(1, np.int64))
             except StoreError:
-                self._map = None  # so that the next use notices it again
+                self._map = None  # so that the next use raises again
                 raise
         return found
 
     def drop(self) -> None:
-        """Lets go of the map and its descriptor; arrays in use elsewhere keep theirs until they are done."""
+        """Drops the map and its descriptor; arrays that are still in use keep theirs."""
         self._map = None
 
     def _open(self) -> mmap.mmap:
@@ -104,19 +103,15 @@ class Shard:
                     f"{stat.st_size} bytes",
                     where,
                 )
-            same = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-            if self._header is None or same != self._same:
+            file_id = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            if self._header is None or file_id != self._file_id:
                 header, hashes, root = layout.read_tail(file, stat.st_size, where)
                 self._match(header, root.hex(), where)
-                self._header, self._hashes, self.root, self._same = (
-                    header,
-                    hashes,
-                    root.hex(),
-                    same,
-                )
-                self._seen = np.zeros(len(hashes), bool) if self._given is None else self._given[: len(hashes)]
-                self._seen[:] = False
-                self.whole = self.tokens_whole = not self._check
+                self._header, self._hashes, self.root, self._file_id = (header, hashes, root.hex(), file_id)
+                shared = self._shared_flags
+                self._page_verified = np.zeros(len(hashes), bool) if shared is None else shared[: len(hashes)]
+                self._page_verified[:] = False
+                self.verified = self.tokens_verified = not self._check
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def _match(self, header: Header, root: str, where: str) -> None:
@@ -126,16 +121,16 @@ class Shard:
         if root != want.root:
             raise StoreError(
                 f"the shard with root hash {want.root}, as the manifest says",
-                got=f"a sound shard with root hash {root}: another one under this name",
+                got=f"an intact shard with root hash {root}: another one under this name",
                 where=where,
                 fix="put back the shard this manifest was written for; shards may not be swapped or renamed",
             )
         said = replace(_info(self.path.name, want.bytes, root, header), name=want.name)
         if said != want:
-            raise layout.damaged("counts and columns like in the manifest", str(said), where)
+            raise layout.damaged("the counts and columns of the manifest", str(said), where)
 
     def section(self, name: str) -> NDArray[Any]:
-        """A section as an array over the map; nothing is read or checked yet."""
+        """Returns a section as an array over the map, without reading or verifying it."""
         found = self.open()
         part = self.header.section(name)
         return np.frombuffer(found, part.dtype, part.items, part.offset)
@@ -151,34 +146,34 @@ class Shard:
         starts: NDArray[np.int64],
         lengths: NDArray[np.int64] | int,
     ) -> None:
-        """Verifies the pages under these ranges of items; pages seen before cost a lookup."""
-        if self.whole:
+        """Verifies the pages of these ranges of items; verified pages cost a lookup."""
+        if self.verified:
             return
         size = np.dtype(section.dtype).itemsize
         bits = self.header.page_bytes.bit_length() - 1
         if not isinstance(lengths, int):
-            starts, lengths = starts[lengths > 0], lengths[lengths > 0]  # an empty range touches no page
+            starts, lengths = starts[lengths > 0], lengths[lengths > 0]  # an empty range has no page
         longest = (lengths if isinstance(lengths, int) else int(lengths.max(initial=0))) * size
         if longest == 0 or len(starts) == 0:
             return
-        first, last = touched(section.offset, starts, lengths, size, bits)
-        seen = self._seen
-        if longest <= self.header.page_bytes:  # then a range touches its first and its last page, nothing between
-            if bool(seen[first].all()) and bool(seen[last].all()):
+        first, last = page_range(section.offset, starts, lengths, size, bits)
+        verified = self._page_verified
+        if longest <= self.header.page_bytes:  # then a range has at most two pages, its first and its last
+            if bool(verified[first].all()) and bool(verified[last].all()):
                 return
             pages = np.union1d(first, last)
         else:
-            marks = np.bincount(first, minlength=len(seen) + 1) - np.bincount(last + 1, minlength=len(seen) + 1)
-            pages = np.flatnonzero(np.cumsum(marks))
-        self.check_pages(pages[~seen[pages]])
+            n = len(verified) + 1
+            pages = np.flatnonzero(np.cumsum(np.bincount(first, minlength=n) - np.bincount(last + 1, minlength=n)))
+        self.check_pages(pages[~verified[pages]])
 
     def check_pages(self, pages: NDArray[np.int64]) -> None:
-        """Hashes these pages; raises at the first that is not what was written."""
+        """Hashes these pages; raises at the first whose checksum differs."""
         opened = self.open()
         view = memoryview(opened)
         size, stop = self.header.page_bytes, self.body_bytes
-        if 1 < len(pages) <= _ASKED_FOR and _WILL_NEED is not None:
-            for page in pages.tolist():  # storage then reads them side by side, not one after another
+        if 1 < len(pages) <= _MAX_ADVISED and _WILL_NEED is not None:
+            for page in pages.tolist():  # the storage then reads them in parallel
                 opened.madvise(_WILL_NEED, page * size, min(size, stop - page * size))
         for page in pages.tolist():
             found = xxhash.xxh3_64_intdigest(view[page * size : min((page + 1) * size, stop)])
@@ -188,23 +183,23 @@ class Shard:
                     f"{found:016x}: bytes {page * size} to {min((page + 1) * size, stop)} have changed",
                     f"{self.path}, page {page} of {len(self._hashes)} ({self._holds(page)})",
                 )
-            self._seen[page] = True
-        self.whole = self.whole or bool(self._seen.all())
-        if not self.tokens_whole:
+            self._page_verified[page] = True
+        self.verified = self.verified or bool(self._page_verified.all())
+        if not self.tokens_verified:
             tokens = self.header.sections[0]
             first, end = tokens.offset // size, -(-(tokens.offset + tokens.bytes) // size)
-            self.tokens_whole = bool(self._seen[first:end].all())
-            if self.tokens_whole and self._on_whole is not None:
-                self._on_whole()
+            self.tokens_verified = bool(self._page_verified[first:end].all())
+            if self.tokens_verified and self._on_verified is not None:
+                self._on_verified()
 
     @property
     def pages(self) -> int:
-        """How many pages the body has."""
+        """Number of pages of the body."""
         return -(-self.body_bytes // self.header.page_bytes)
 
     @property
     def body_bytes(self) -> int:
-        """Bytes under the page hashes."""
+        """Number of bytes covered by page hashes."""
         last = self.header.sections[-1]
         return layout.align(last.offset + last.bytes)
 
@@ -215,9 +210,9 @@ class Shard:
         return ", ".join(names) or "padding"
 
     def info(self) -> ShardInfo:
-        """The shard as a manifest would list it, from its own header."""
-        header = self.header  # opens the file, which tells size and root
-        return _info(self.path.name, self._same[2], self.root, header)
+        """Returns the manifest entry of this shard, from its own header."""
+        header = self.header  # opens the file, which sets size and root
+        return _info(self.path.name, self._file_id[2], self.root, header)
 
 
 def _info(name: str, size: int, root: str, header: Header) -> ShardInfo:

@@ -1,7 +1,7 @@
-"""Reads a whole store again and says what is wrong with it; or, without reading tokens, what it is.
+"""Checks every byte of a store (`verify`), or describes it without reading tokens (`info`).
 
-`verify` hashes every byte (about as fast as the disk reads), checks document tables and columns for order and every id
-against the vocabulary, and lists all damage instead of stopping at the first. Memory is bounded by one block.
+`verify` hashes every byte (about as fast as the disk reads), checks that document tables and column offsets are
+non-decreasing and every id is in the vocabulary, and lists all damage. Memory is bounded by one block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BLOCK = 1 << 22
 
 @dataclass
 class Report:
-    """What `verify` found. `problems` is empty when the store is whole; `extras` are files no manifest lists."""
+    """The result of `verify`. `problems` is empty if the store is intact; `extras` are files the manifest lacks."""
 
     id: str = ""
     shards: int = 0
@@ -42,15 +42,15 @@ class Report:
         return not self.problems
 
     def raise_first(self) -> None:
-        """Raises the first problem, if there is one."""
+        """Raises the first problem, if any."""
         if self.problems:
             raise self.problems[0]
 
 
 def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> Report:
-    """Checks every byte of a store, or of one shard file. `progress(done, total)` is called in bytes.
+    """Checks every byte of a store, or of one shard file. `progress(done, total)` is called with byte counts.
 
-    Counts in the report are of what was found whole.
+    The report counts only intact shards, documents and tokens.
     """
     report = Report()
     try:
@@ -90,7 +90,7 @@ def _verify_shard(shard: Shard, report: Report, step: Callable[[int], None]) -> 
         shard.open()
         size = shard.header.page_bytes
         block = max(1, _BLOCK // size)
-        whole = True
+        intact = True
         for first in range(0, shard.pages, block):
             pages = np.arange(first, min(first + block, shard.pages))
             for page in pages.tolist():
@@ -98,20 +98,20 @@ def _verify_shard(shard: Shard, report: Report, step: Callable[[int], None]) -> 
                     shard.check_pages(np.array([page]))
                     report.pages += 1
                 except StoreError as error:
-                    whole = False
+                    intact = False
                     report.problems.append(error)
             step(min((first + block) * size, shard.body_bytes))
-        if whole:
-            _verify_meaning(shard)
+        if intact:
+            _verify_values(shard)
     except StoreError as error:
         report.problems.append(error)
 
 
-def _verify_meaning(shard: Shard) -> None:
-    """A sound checksum over numbers that make no sense means that the writer was not ours."""
+def _verify_values(shard: Shard) -> None:
+    """Checks numbers whose checksums are right: a shard that another tool wrote may still hold wrong ones."""
     header, where = shard.header, str(shard.path)
     if bytes(memoryview(shard.open())[: layout.ALIGN]) != layout.superblock(header.page_bytes):
-        raise layout.damaged("a superblock like the footer", "another", where)
+        raise layout.damaged("a superblock that agrees with the footer", "a different one", where)
     _verify_offsets(shard.section("offsets"), header.tokens, f"{where}, document table")
     for spec in header.columns:
         if spec.ragged:
@@ -142,13 +142,14 @@ def _verify_offsets(offsets: NDArray[Any], stop: int, where: str) -> None:
         )
     for at in range(0, len(offsets), _BLOCK):
         block = offsets[at : at + _BLOCK + 1]
-        falls = np.flatnonzero(block[1:] < block[:-1])
-        if len(falls):
-            raise layout.damaged("offsets that rise", f"a fall at document {at + int(falls[0])}", where)
+        decreasing = np.flatnonzero(block[1:] < block[:-1])
+        if len(decreasing):
+            bad = at + int(decreasing[0])
+            raise layout.damaged("non-decreasing offsets", f"offsets[{bad}] > offsets[{bad + 1}]", where)
 
 
 def info(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Plain facts about a store, from its manifest and the header of its first shard; no token is read."""
+    """Describes a store from its manifest and the header of its first shard, without reading tokens."""
     store = TokenStore(path)
     manifest: Manifest = store.manifest
     folder = store.path if store.path.is_dir() else store.path.parent

@@ -1,9 +1,9 @@
-"""Writes one shard: documents in, one immutable file out.
+"""Writes documents into one immutable shard file.
 
-Tokens go to disk as they come and each page is hashed on its way, so memory is bounded by one `add` call; offsets and
-columns wait in spools that spill to disk past 32 MiB. Costs about one pass over the ids to check them, one to narrow
-them and one to hash. The file has a temporary name until `finish()`; a crash leaves nothing under the final one. The
-same documents give the same bytes: there are no times, names or random numbers in the file.
+Tokens are written and hashed as they are added, so memory is bounded by one `add` call; offsets and columns are kept
+in temporary files that spill to disk past 32 MiB. Costs about one pass over the ids to check them, one to convert them
+and one to hash. The file has a temporary name until `finish()`; a crash leaves nothing under the final one. The same
+documents produce the same bytes: there are no times, names or random numbers in the file.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from penstock.core.errors import DataError, UsageError
 from penstock.store import layout
 from penstock.store.layout import ColumnSpec, Header
 
-_SPOOL_BYTES = 32 << 20
+_SPILL_BYTES = 32 << 20
 _CHUNK_ITEMS = 1 << 20
 
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """A finished shard, as the manifest lists it."""
+    """A finished shard: its entry in the manifest."""
 
     name: str
     bytes: int
@@ -46,9 +46,9 @@ class ShardInfo:
 
 
 class ShardWriter:
-    """Writes documents to `path`; `finish()` gives its name to the file.
+    """Writes documents to `path`; the file appears under that name with `finish()`.
 
-    Give `vocab_size` (the type follows from it and every id is checked), or `dtype`, or both.
+    Pass `vocab_size` (it sets the dtype, and every id is checked), or `dtype`, or both.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "00000.tokens"
@@ -75,7 +75,7 @@ class ShardWriter:
         self._dtype = _choose_dtype(vocab_size, dtype)
         self._metadata = dict(metadata or {})
         layout.canonical_json(self._metadata)
-        if not layout.sound_page(page_bytes):
+        if not layout.valid_page_size(page_bytes):
             raise UsageError(
                 "page_bytes, a power of two in [4096, 2**30]",
                 got=str(page_bytes),
@@ -83,7 +83,7 @@ class ShardWriter:
             )
         if self.path.exists() and not overwrite:
             raise UsageError(
-                "a name that is free: shards are immutable",
+                "a path that does not exist: shards are immutable",
                 got="a file that exists",
                 where=str(self.path),
                 fix="choose another name, delete the file, or pass overwrite=True",
@@ -91,19 +91,19 @@ class ShardWriter:
         self._limit = vocab_size if vocab_size is not None else int(np.iinfo(self._dtype).max) + 1
         self.documents = self.tokens = 0
         self._info: ShardInfo | None = None
-        self._columns: list[_ColumnSpool] | None = None
-        self._offsets = _spool(self.path.parent)
+        self._columns: list[_ColumnBuffer] | None = None
+        self._offsets = _temporary(self.path.parent)
         self._file: IO[bytes] | None = open(self._temporary, "wb", buffering=1 << 20)  # noqa: SIM115 - lives as long as self
         self._pages = _PageHasher(self._file, page_bytes)
         self._pages.write(layout.superblock(page_bytes))
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type tokens are stored as."""
+        """The dtype in which tokens are stored."""
         return self._dtype
 
     def add(self, documents: Ragged | Sequence[Any], columns: Columns | None = None) -> None:
-        """Appends documents, with one row of every column for each. All calls must bring the same columns."""
+        """Appends documents, with one row of every column for each. All calls must pass the same columns."""
         if self._file is None:
             raise UsageError(
                 "an open shard",
@@ -122,7 +122,7 @@ class ShardWriter:
         self.tokens += len(ids)
 
     def finish(self) -> ShardInfo:
-        """Writes table, columns, hashes and footer, makes it durable, renames. Later calls give the same answer."""
+        """Writes document table, columns, hashes and footer, syncs and renames. Later calls return the same result."""
         if self._info is not None:
             return self._info
         if self._file is None:
@@ -135,11 +135,11 @@ class ShardWriter:
         return self._info
 
     def abort(self) -> None:
-        """Drops everything written; nothing remains on disk."""
+        """Deletes everything written so far."""
         if self._file is not None:
             self._file.close()
             self._temporary.unlink(missing_ok=True)
-            self._drop_spools()
+            self._drop_buffers()
 
     def __enter__(self) -> Self:
         return self
@@ -191,7 +191,7 @@ class ShardWriter:
         file.close()
         os.replace(self._temporary, self.path)
         local_files.sync_folder(str(self.path.parent))
-        self._drop_spools()
+        self._drop_buffers()
         dtype = sections[0].dtype
         size = body + len(tail)
         return ShardInfo(
@@ -206,7 +206,7 @@ class ShardWriter:
             self._pages.size,
         )
 
-    def _drop_spools(self) -> None:
+    def _drop_buffers(self) -> None:
         self._file = None
         self._offsets.close()
         for column in self._columns or []:
@@ -224,7 +224,7 @@ class ShardWriter:
             )
         if len(ids) == 0 or (ids.dtype.kind == "u" and np.iinfo(ids.dtype).max < self._limit):
             return
-        # Seen as unsigned, a negative id is a huge one: one pass finds both.
+        # A negative id is huge as an unsigned number: one pass checks both sides.
         unsigned = ids.view(ids.dtype.str.replace("i", "u")) if ids.dtype.kind == "i" else ids
         if int(unsigned.max()) < self._limit:
             return
@@ -239,14 +239,14 @@ class ShardWriter:
 
     def _add_columns(self, columns: Columns, rows: int) -> None:
         if self._columns is None:
-            self._columns = [_ColumnSpool(name, column, self.path) for name, column in sorted(columns.items())]
+            self._columns = [_ColumnBuffer(name, column, self.path) for name, column in sorted(columns.items())]
         have, want = sorted(columns), [c.spec.name for c in self._columns]
         if have != want:
             raise UsageError(
                 f"the columns of the first call: {want}",
                 got=str(have),
                 where=str(self.path),
-                fix="give the same columns in every add()",
+                fix="pass the same columns in every add()",
             )
         for name, column in columns.items():
             if len(column) != rows:
@@ -254,14 +254,14 @@ class ShardWriter:
                     f"one row of column {name!r} for each of {rows} documents",
                     got=f"{len(column)} rows",
                 )
-        for spool in self._columns:
-            spool.check(columns[spool.spec.name])
-        for spool in self._columns:
-            spool.add(columns[spool.spec.name])
+        for buffer in self._columns:
+            buffer.check(columns[buffer.spec.name])
+        for buffer in self._columns:
+            buffer.add(columns[buffer.spec.name])
 
 
 class _PageHasher:
-    """Writes through to a file and keeps the xxh3-64 of every page."""
+    """Writes to a file and computes the xxh3-64 of every page."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self.size, self.total = file, size, 0
@@ -280,12 +280,12 @@ class _PageHasher:
                 self._hashes.append(self._current.intdigest())
                 self._current.reset()
                 self._filled = 0
-        whole = at + (size - at) // self.size * self.size
-        for start, stop in layout.page_spans(at, whole, self.size):
+        full = at + (size - at) // self.size * self.size  # end of the last complete page
+        for start, stop in layout.page_spans(at, full, self.size):
             self._hashes.append(xxhash.xxh3_64_intdigest(view[start:stop]))
-        if whole < size:
-            self._current.update(view[whole:])
-            self._filled = size - whole
+        if full < size:
+            self._current.update(view[full:])
+            self._filled = size - full
         self._file.write(view)
         self.total += size
 
@@ -298,8 +298,8 @@ class _PageHasher:
         return np.array(self._hashes, np.uint64)
 
 
-class _ColumnSpool:
-    """One column on its way to the end of the file."""
+class _ColumnBuffer:
+    """Holds one column in temporary files until `finish`, when it is written after the tokens."""
 
     def __init__(self, name: str, column: Column, path: Path) -> None:
         if name == "input_ids" or not name or len(name) > 200:
@@ -312,8 +312,8 @@ class _ColumnSpool:
         shape = () if isinstance(column, Ragged) else tuple(column.shape[1:])
         self.spec = ColumnSpec(name, kind, ragged, shape)
         self.items = 0
-        self._values = _spool(path.parent)
-        self._offsets = _spool(path.parent) if ragged else None
+        self._values = _temporary(path.parent)
+        self._offsets = _temporary(path.parent) if ragged else None
 
     def check(self, column: Column) -> None:
         shape = () if isinstance(column, Ragged) else tuple(column.shape[1:])
@@ -324,7 +324,7 @@ class _ColumnSpool:
             self.spec.shape,
         ):
             raise UsageError(
-                f"column {self.spec.name!r} like in the first call: {self.spec}",
+                f"column {self.spec.name!r} as in the first call: {self.spec}",
                 got=f"{kind} {shape}",
             )
 
@@ -368,10 +368,10 @@ def _choose_dtype(vocab_size: int | None, dtype: Any) -> np.dtype[Any]:
     chosen = np.dtype(layout.dtype_name(dtype, layout.TOKEN_DTYPES, "tokens"))
     if vocab_size is not None and layout.token_dtype(vocab_size).itemsize > chosen.itemsize:
         raise UsageError(
-            f"a type that holds every id below {vocab_size}",
+            f"a dtype that holds every id below {vocab_size}",
             got=chosen.name,
             where="ShardWriter",
-            fix="leave dtype out: it follows from vocab_size",
+            fix="leave dtype out: it is chosen from vocab_size",
         )
     return chosen
 
@@ -379,18 +379,18 @@ def _choose_dtype(vocab_size: int | None, dtype: Any) -> np.dtype[Any]:
 def _check_offsets(offsets: NDArray[np.int64], values: int, path: Path) -> None:
     if len(offsets) == 0 or offsets[0] < 0 or offsets[-1] > values or bool((np.diff(offsets) < 0).any()):
         raise UsageError(
-            "offsets that rise inside the values",
+            "non-decreasing offsets inside the values",
             got=f"{values} values",
             where=str(path),
         )
 
 
-def _spool(folder: Path) -> IO[bytes]:
-    return cast("IO[bytes]", tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES, dir=str(folder)))
+def _temporary(folder: Path) -> IO[bytes]:
+    return cast("IO[bytes]", tempfile.SpooledTemporaryFile(max_size=_SPILL_BYTES, dir=str(folder)))
 
 
-def _append(spool: IO[bytes], array: NDArray[Any]) -> None:
-    spool.write(array.reshape(-1).view(np.uint8).data)
+def _append(file: IO[bytes], array: NDArray[Any]) -> None:
+    file.write(array.reshape(-1).view(np.uint8).data)
 
 
 def _copy(source: IO[bytes], target: _PageHasher, kind: str, final: str) -> None:
