@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.collate.schema import OutputSchema as OutputSchema
     from penstock.collate.seq2seq import create_seq2seq_collate as create_seq2seq_collate
     from penstock.core.columns import Ragged as Ragged
+    from penstock.core.errors import ArgumentError as ArgumentError
     from penstock.core.errors import BadRecords as BadRecords
     from penstock.core.errors import DataError as DataError
     from penstock.core.errors import LimitError as LimitError
@@ -55,6 +56,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.core.errors import UsageError as UsageError
     from penstock.core.errors import UserCodeError as UserCodeError
     from penstock.core.errors import WorkerDied as WorkerDied
+    from penstock.core.limits import Limits as Limits
     from penstock.engine.loader import Loader as Loader
     from penstock.facades.artifex.audio.config import AudioModalityConfig as AudioModalityConfig
     from penstock.facades.artifex.audio.synthetic import SyntheticAudioDataset as SyntheticAudioDataset
@@ -121,12 +123,12 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.facades.preprocessed.dataset import PreprocessedDataset as PreprocessedDataset
     from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset as StreamingPreprocessedDataset
     from penstock.pipeline import Pipeline as Pipeline
-    from penstock.pipeline import mix as mix
     from penstock.preparation.prompts import prepare_prompts as prepare_prompts
     from penstock.read import from_arrays as from_arrays
     from penstock.read import from_hf as from_hf
     from penstock.read import from_texts as from_texts
     from penstock.read import from_tfds as from_tfds
+    from penstock.read import mix as mix
     from penstock.read import open_dolma as open_dolma
     from penstock.read import open_megatron as open_megatron
     from penstock.read import open_nanogpt as open_nanogpt
@@ -149,22 +151,24 @@ else:
         "Where to begin": {
             "read": (
                 "open_store read_text read_jsonl read_parquet read_tar read_images read_audio from_texts "
-                "from_arrays from_hf from_tfds open_tokens open_megatron open_nanogpt open_dolma pair prepare"
+                "from_arrays from_hf from_tfds open_tokens open_megatron open_nanogpt open_dolma pair mix "
+                "prepare"
             ),
-            "pipeline": "mix Pipeline",
+            "pipeline": "Pipeline",
             "preparation.prompts": "prepare_prompts",
             "engine.loader": "Loader",
         },
         "More of the core": {
             "core.columns": "Ragged",
+            "core.limits": "Limits",
             "tokenizers": "as_tokenizer BulkEncoder",
             "augment": "Augment carry_keys",
             "chat.interleave": "Interleave ImageTokens AudioTokens",
         },
         "Errors": {
             "core.errors": (
-                "PenstockError UsageError MissingExtra StateError LimitError DataError RecordError BadRecords "
-                "StoreError StageError UserCodeError WorkerDied"
+                "PenstockError UsageError ArgumentError MissingExtra StateError LimitError DataError RecordError "
+                "BadRecords StoreError StageError UserCodeError WorkerDied"
             ),
         },
         "Document 000, Capibara": {

@@ -15,6 +15,7 @@ HOLDS = {
     "cli": "command line",
     "view": "HTML report",
     "testing": "assertions for your pipelines",
+    "randomness": "keyed draws for your steps",
     "facades": "the interfaces of five existing loaders",
     "torch_data": "torch DataLoader objects, trainer integrations",
     "read": "open_*, read_*, from_*",

@@ -1,4 +1,4 @@
-"""Signatures written in the reference pages of the facades are those of the code: names, kinds and defaults."""
+"""Signatures written in the reference pages are those of the code: names, kinds and defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import pytest
 import penstock
 from tests.docs.pages import ROOT
 
-PAGES = {"preprocessed.md": penstock.DataLoaderBuilder, "artifex.md": penstock.BaseDataset}
+PAGES = {
+    "artifex.md": penstock.BaseDataset,
+    "pipeline.md": penstock.Pipeline,
+    "preprocessed.md": penstock.DataLoaderBuilder,
+    "sources.md": penstock,
+}
 _SPAN = re.compile(r"`(\w+\([^`]*\))`")
 
 
@@ -34,15 +39,16 @@ def parameters(call: str) -> list[tuple[str, str, str]]:
         found.append((argument.arg, "plain", _shown(default)))
     for argument, default in zip(a.kwonlyargs, a.kw_defaults, strict=True):
         found.append((argument.arg, "keyword", _shown(default)))
-    return found + ([(a.kwarg.arg, "rest", "")] if a.kwarg else [])
+    return found + [(rest.arg, "rest", "") for rest in (a.vararg, a.kwarg) if rest]
 
 
 def _shown(default: ast.expr | None) -> str:
-    return "" if default is None else ast.unparse(default)
+    """As `repr` shows it: `1 << 25` is a number."""
+    return "" if default is None else repr(eval(ast.unparse(default), {}))
 
 
 def of_code(value: object) -> list[tuple[str, str, str]]:
-    kinds = {"KEYWORD_ONLY": "keyword", "VAR_KEYWORD": "rest"}
+    kinds = {"KEYWORD_ONLY": "keyword", "VAR_KEYWORD": "rest", "VAR_POSITIONAL": "rest"}
     return [
         (p.name, kinds.get(p.kind.name, "plain"), "" if p.default is p.empty else repr(p.default))
         for p in inspect.signature(value).parameters.values()  # type: ignore[arg-type]
@@ -67,6 +73,13 @@ def test_signatures_are_those_of_the_code(page: str) -> None:
     calls = written(page)
     assert len(calls) > 15
     assert [d for call in calls if (d := differences(call, PAGES[page]))] == []
+
+
+def test_every_verb_and_reader_is_shown() -> None:
+    verbs = {name for name, value in vars(penstock.Pipeline).items() if callable(value) and not name.startswith("_")}
+    readers = set(penstock._GROUPS["Where to begin"]["read"].split())
+    for page, names in (("pipeline.md", verbs), ("sources.md", readers)):
+        assert names - {call.partition("(")[0] for call in written(page)} == set(), page
 
 
 def test_a_wrong_signature_is_noticed() -> None:

@@ -2,6 +2,7 @@
 
     PenstockError
     ├── UsageError        (ValueError)    a wrong argument or combination, raised while building
+    │   └── ArgumentError (TypeError)     an argument that a verb does not have, or too many, or too few
     ├── MissingExtra      (ImportError)   an optional dependency is not installed
     ├── StateError        (ValueError)    a saved state does not fit this loader
     ├── LimitError                        data asks for more than a limit allows
@@ -54,6 +55,10 @@ def _rebuild(kind: type[PenstockError], args: tuple[object, ...], state: dict[st
 
 class UsageError(PenstockError, ValueError):
     """A wrong argument or combination of steps, raised while building, before any data is read."""
+
+
+class ArgumentError(UsageError, TypeError):
+    """A verb or reader was called with arguments that it does not have; the message says what to write."""
 
 
 class MissingExtra(PenstockError, ImportError):

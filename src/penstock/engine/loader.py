@@ -84,7 +84,7 @@ class Loader(Portable, Generic[BatchT]):
         if (ids := getattr(output, "ids", None)) is not None:
             self._plan.check_ids(ids)
         if (warning := self._plan.warning) is not None:
-            warnings.warn(warning, UserWarning, stacklevel=3)
+            warnings.warn(warning, UserWarning, stacklevel=4)  # past the wrapper of `to_*`
         self._rows = batch.rows(definition.world)
         keep = batch.remainder != "drop"
         self._cuts = Cuts.start(self._plan.root.size, self._rows, keep)

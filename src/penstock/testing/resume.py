@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -22,7 +22,7 @@ def batches(loader: Iterable[Any], count: int | None) -> list[Columns]:
     return list(islice(loader, count))
 
 
-def assert_same(one: Columns, other: Columns, what: str = "batches") -> None:
+def assert_same(one: Mapping[str, Any], other: Mapping[str, Any], what: str = "batches") -> None:
     """Same columns, values, dtypes and shapes."""
     if one.keys() != other.keys():
         raise AssertionError(f"{what}: columns {sorted(one)} and {sorted(other)}")
@@ -43,7 +43,9 @@ def assert_same(one: Columns, other: Columns, what: str = "batches") -> None:
             raise AssertionError(f"{what}: values of column {name!r} differ: {left} and {right}")
 
 
-def assert_same_batches(one: Sequence[Columns], other: Sequence[Columns], what: str = "batches") -> None:
+def assert_same_batches(
+    one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]], what: str = "batches"
+) -> None:
     """Two lists of batches, in order."""
     if len(one) != len(other):
         raise AssertionError(f"{what}: {len(one)} batches and {len(other)}")

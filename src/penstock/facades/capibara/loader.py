@@ -190,11 +190,11 @@ class CapibaraDataLoader:
         s = self.settings
         pipeline = pipeline.shard(*self._share)
         if s.batch_tokens is not None:
-            pipeline = pipeline._then(self._budget(s.batch_tokens))
+            pipeline = pipeline.then(self._budget(s.batch_tokens))
         else:
             pipeline = pipeline.batch(s.batch_size, remainder=s.remainder)
             if s.layout == "documents" and _is_own(self, "_collate_fn"):
-                pipeline = pipeline._then(Fill(s.max_length, self.pad_id))
+                pipeline = pipeline.then(Fill(s.max_length, self.pad_id))
         threads = min(s.num_workers, max(1, usable_cores() - 1))  # more would take time from the training step
         return Loader(pipeline.definition, self._placed(), threads=threads, prefetch=s.prefetch)
 

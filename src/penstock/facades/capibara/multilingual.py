@@ -18,8 +18,9 @@ from penstock.facades.capibara.config import DataLoaderConfig
 from penstock.facades.capibara.languages import Language, LanguagePlan, Stretch, plan_languages
 from penstock.facades.capibara.resolve import resolve_dataset
 from penstock.facades.capibara.texts import by_language, full_mask, is_rows, only_tokens, row_lengths, tokens_of
-from penstock.pipeline import Pipeline, mix
+from penstock.pipeline import Pipeline
 from penstock.plan.build import build
+from penstock.read import mix
 from penstock.sources.hf_stream import HFStream
 
 COUNT_ROWS = 1 << 18
@@ -50,7 +51,7 @@ def open_languages(found: Any, tokenizer: Any, settings: DataLoaderConfig) -> Sp
         train_tokens=settings.train_tokens,
     )
     spoken.plan = plan
-    spoken.pipeline = mix(list(rows.values()), plan.weights, seed=settings.seed)._then(Stretch(plan.rows))
+    spoken.pipeline = mix(list(rows.values()), plan.weights, seed=settings.seed).then(Stretch(plan.rows))
     return spoken
 
 

@@ -1,0 +1,236 @@
+"""Wrong arguments of verbs and readers answer with the nearest right one, in the words of the library people come from.
+
+`@explained` keeps a function's signature, docstring and type. A right call costs one more Python call (about 0.1 us);
+only after a `TypeError` is the call compared with the signature.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import update_wrapper
+from types import FunctionType
+from typing import Any, TypeVar, cast
+
+from penstock.core.errors import ArgumentError
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+_functions: dict[str, Callable[..., Any]] = {}  # every explained function, by the name that the user writes
+
+_OUTPUTS = "to_numpy to_torch to_jax"
+_READERS = "read_text read_jsonl read_parquet read_tar read_images read_audio"
+_SEED = "put .shuffle(seed={value}) into the pipeline"
+
+# What others call it -> where -> what to write here. "" is any other verb or reader. {value}: what the user passed.
+SYNONYMS: dict[str, dict[str, str]] = {
+    "batch_size": {"batch": "size={value}: .batch({value})", "": "put .batch({value}) before the output"},
+    "per_device_batch_size": {"batch": "per_rank={value}: the rows of each rank", "": "put .batch(per_rank={value})"},
+    "drop_last": {
+        "batch bucket": 'remainder="drop" for drop_last=True (the default), remainder="short" for drop_last=False',
+        "": '.batch(n, remainder="drop") for drop_last=True (the default), .batch(n, remainder="short") for False',
+    },
+    "drop_remainder": {"batch bucket": 'remainder="drop" (the default), or remainder="short" to keep the last batch'},
+    "collate_fn": {"": "put .map_batches(function) after .batch(n), or use .pad()"},
+    "num_workers": {
+        _OUTPUTS: "threads={value}: threads of this process are the default here; workers={value} for child processes",
+        "": "put .to_torch(threads={value}) at the end: threads compute the steps; workers={value} for child processes",
+    },
+    "num_proc": {
+        "tokenize prepare": "threads={value}",
+        "": "leave it out: the loader's threads run the steps; .to_torch(threads={value}), or workers={value}",
+    },
+    "num_parallel_calls": {"": "leave it out: the loader's threads run the steps; .to_numpy(threads={value})"},
+    "deterministic": {"": "leave it out: the order is always deterministic"},
+    "prefetch_factor": {_OUTPUTS: "prefetch={value}: batches ready ahead, over all threads"},
+    "buffer_size": {
+        "shuffle": "leave it out: all rows are shuffled without a buffer; block= and window= keep reads close together",
+        _OUTPUTS: "prefetch={value}",
+    },
+    "reshuffle_each_iteration": {"shuffle": "leave it out: each epoch has a different order"},
+    "shuffle": {"": _SEED.replace("seed={value}", "seed=7")},
+    "generator": {"shuffle": "seed=7", "": ".shuffle(seed=7); .map() passes a keyed generator to a parameter `rng`"},
+    "random_state": {"shuffle": "seed={value}", "": _SEED},
+    "rng": {"shuffle": "seed=7", "map": "leave it out: a parameter `rng` of the function gets a keyed generator"},
+    "batched": {"map": "use .map_batches(function)"},
+    "with_indices": {"map map_batches filter": "leave it out: add the numbers as a column of the source"},
+    "remove_columns": {"map map_batches": "return only the columns to keep"},
+    "fn_kwargs": {"map map_batches filter": "use functools.partial(function, ...)"},
+    "load_from_cache_file": {"": "leave it out: only .tokenize() caches, by content"},
+    "fn": {"map map_batches filter": "function="},
+    "map_func": {"map map_batches": "function="},
+    "predicate": {"filter": "function="},
+    "n": {"take skip": "count={value}", "repeat": "times={value}", "peek": "rows={value}"},
+    "size": {"take skip": "count={value}"},
+    "count": {"repeat": "times={value}"},
+    "num_epochs": {"repeat": "times={value}", "": "put .repeat({value}) into the pipeline, or loop over the loader"},
+    "num_shards": {"shard": "world={value}"},
+    "index": {"shard": "rank={value}"},
+    "world_size": {"shard": "world={value}"},
+    "num_replicas": {"shard": "world={value}", "": "put .shard(rank, {value}) into the pipeline"},
+    "pin_memory_device": {"to_torch": "device={value!r}, with pin_memory=True"},
+    "persistent_workers": {_OUTPUTS: "leave it out: threads end with the loop and cost little to start"},
+    "multiprocessing_context": {_OUTPUTS: "leave it out: workers=n starts children by spawn"},
+    "worker_init_fn": {_OUTPUTS: "leave it out: randomness is keyed by the record, not by the worker"},
+    "sampler": {_OUTPUTS: ".shuffle(seed=7), .shard() or ps.mix() before .batch(n)"},
+    "batch_sampler": {_OUTPUTS: ".bucket() or .batch_tokens() instead of .batch(n)"},
+    "non_blocking": {"to_torch": "leave it out: pin_memory=True makes the copy to device= asynchronous"},
+    "dtype": {_OUTPUTS: "ids={value!r} for token ids; .map_batches() converts other columns"},
+    "seq_len": {"windows pack": "length={value}", "pad": "to={value}"},
+    "seq_length": {"windows pack": "length={value}", "pad": "to={value}"},
+    "block_size": {"windows pack": "length={value}", "pad": "to={value}", "shuffle": "block={value}"},
+    "max_length": {"windows pack": "length={value}", "pad": "to={value}, truncate=True"},
+    "max_seq_length": {"windows pack": "length={value}", "pad": "to={value}, truncate=True"},
+    "padding": {"": "put .pad(to='longest') before .batch(n)"},
+    "padding_side": {"pad bucket batch_tokens": "side={value!r}"},
+    "padding_value": {"pad bucket batch_tokens pack": "pad_id={value}"},
+    "pad_token_id": {"pad bucket batch_tokens pack": "pad_id={value}"},
+    "pad_to_multiple_of": {"pad batch_tokens": "multiple={value}"},
+    "truncation": {"pad": "truncate={value}", "tokenize": "leave it out; .pad(to=n, truncate=True) cuts later"},
+    "text_column": {"tokenize prepare": "field={value!r}", "read_jsonl": "field={value!r}"},
+    "text_field": {"tokenize prepare": "field={value!r}", "read_jsonl": "field={value!r}"},
+    "column": {"tokenize prepare": "field={value!r}"},
+    "input_columns": {"map map_batches filter": "leave it out: the function gets the full record"},
+    "add_special_tokens": {"tokenize prepare": "eos={value}"},
+    "eos_token_id": {"tokenize prepare": "eos={value}", "open_nanogpt open_dolma": "eos_id={value}"},
+    "max_tokens": {"batch_tokens": "budget={value}"},
+    "bucket_boundaries": {"bucket": "boundaries={value}"},
+    "bucket_batch_sizes": {"bucket": "sizes={value}"},
+    "probabilities": {"mix": "weights={value}"},
+    "stopping_strategy": {"mix": 'stop="first" for "first_exhausted", stop="all" for "all_exhausted"'},
+    "data_files": {_READERS: "the path is the first argument: {value!r}"},
+    "data_dir": {_READERS: "the path is the first argument: {value!r}"},
+    "streaming": {_READERS: "leave it out: files are read when a batch needs them"},
+    "split": {_READERS: ".take(n) for one part and .skip(n) for the other, before .shuffle()"},
+    "columns": {"read_jsonl": "fields={value}"},
+    "transform": {"": "put .map(function), .map_batches(function) or .decode_images(...) into the pipeline"},
+    "sr": {"read_audio decode_audio": "sample_rate={value}"},
+    "sampling_rate": {"read_audio decode_audio": "sample_rate={value}"},
+    "image_size": {"decode_images": "size={value}"},
+    "ignore_errors": {_READERS: 'on_error="skip"', "": "put .skip_errors() after the step"},
+}
+
+
+def explained(function: F) -> F:
+    """The same function; a call with wrong arguments raises an `ArgumentError` that says what to write.
+
+    >>> @explained
+    ... def take(count: int) -> int:
+    ...     return count
+    >>> take(cuont=3)
+    Traceback (most recent call last):
+    penstock.core.errors.ArgumentError: expected the arguments of take(): count
+      got:   cuont=3
+      fix:   count=3
+    """
+    explain = problem_of
+
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except TypeError:
+            if (problem := explain(function, args, named)) is None:
+                raise
+            raise problem from None
+
+    _functions[function.__name__] = function
+    # The globals and the name of `function`: doctest finds it in its module, tracebacks and profilers show its name.
+    home = getattr(function, "__globals__")  # noqa: B009
+    code = call.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
+    return cast(F, update_wrapper(FunctionType(code, home, None, None, call.__closure__), function))
+
+
+def explained_methods(cls: type[T]) -> type[T]:
+    """A class whose public methods are `explained`."""
+    for name, value in list(vars(cls).items()):
+        if isinstance(value, FunctionType) and not name.startswith("_"):
+            setattr(cls, name, explained(value))
+    return cls
+
+
+def problem_of(function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> ArgumentError | None:
+    """What is wrong with the arguments of a call, or None if they fit the signature."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **named)
+        return None
+    except TypeError as error:
+        message = str(error)
+    method = "." in function.__qualname__
+    verb = f"{'.' if method else ''}{function.__name__}"
+    own = [p for p in signature.parameters.values() if p.name != "self"]
+    given = args[1:] if method else args
+    if unknown := {name: value for name, value in named.items() if name not in signature.parameters}:
+        return ArgumentError(
+            f"the arguments of {verb}(): {', '.join(p.name for p in own)}",
+            got=", ".join(f"{name}={_short(value)}" for name, value in unknown.items()),
+            fix="; ".join(_advice(function.__name__, name, value, own) for name, value in unknown.items()),
+        )
+    shown = f"{verb}({', '.join(_parameter(p) for p in own)})"
+    places = [p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(given) > len(places):
+        more = dict(zip([p.name for p in own if p.kind is p.KEYWORD_ONLY], given[len(places) :], strict=False)) | named
+        texts = [_short(v) for v in given[: len(places)]] + [f"{name}={_short(v)}" for name, v in more.items()]
+        return ArgumentError(
+            f"at most {len(places)} positional argument{'s' * (len(places) != 1)} in {shown}",
+            got=str(len(given)),
+            fix=f"{verb}({', '.join(texts)})",
+        )
+    missing = [p.name for p in places[len(given) :] if p.default is p.empty and p.name not in named]
+    if missing:
+        return ArgumentError(shown, got=f"no {' and no '.join(missing)}", fix=f"{missing[0]}=...")
+    return ArgumentError(shown, got=message)
+
+
+def _advice(verb: str, name: str, value: Any, own: list[inspect.Parameter]) -> str:
+    """What to write instead of `name=value`."""
+    places = {where: text for wheres, text in SYNONYMS.get(name, {}).items() for where in wheres.split() or [""]}
+    if text := places.get(verb) or places.get(""):
+        return text.format(value=_Short(value))
+    names = [p.name for p in own]
+    near = get_close_matches(name, names, 1, 0.7)
+    homes = [other for other, function in _functions.items() if name in inspect.signature(function).parameters]
+    if near:
+        return f"{near[0]}={_short(value)}"
+    if places:
+        return "; ".join({f"{_call(where)}: {text.format(value=_Short(value))}": 0 for where, text in places.items()})
+    if homes:
+        return f"{name}= is an argument of {', '.join(map(_call, homes[:4]))}"
+    near = get_close_matches(name, names, 1, 0.4)
+    return f"{near[0]}={_short(value)}, if that is meant" if near else "leave it out"
+
+
+def _call(name: str) -> str:
+    return f"{'.' if '.' in _functions[name].__qualname__ else ''}{name}()"
+
+
+class _Short:
+    """A value as an error shows it, whether formatted as {value} or {value!r}."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return _short(self.value)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+    return f"{star}{parameter.name}" + ("" if parameter.default is parameter.empty else f"={parameter.default!r}")
+
+
+def changed(function: Callable[..., Any], **values: Any) -> dict[str, Any]:
+    """Those of `values` that are not the defaults of `function`: what the user chose.
+
+    >>> changed(lambda *, eos=True, threads=None: None, eos=1, threads=None)
+    {'eos': 1}
+    """
+    usual = {p.name: p.default for p in inspect.signature(function).parameters.values()}
+    return {n: value for n, value in values.items() if (type(value), value) != (type(usual[n]), usual[n])}
