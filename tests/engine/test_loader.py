@@ -144,7 +144,7 @@ def test_a_state_of_another_pipeline_is_refused_and_the_difference_named(change:
         ("not a dict", "a state that penstock saved"),
         ({"epoch": 3}, "a state that penstock saved"),
         ({"penstock": 99}, "a state of format 1"),
-        ({"penstock": 1, "step": -1, "n": 0}, "a whole number of at least 0 as 'step'"),
+        ({"penstock": 1, "step": -1, "n": 0}, "an integer of at least 0 as 'step'"),
         ({"penstock": 1, "step": 0, "n": 0, "stages": [[0, 0]]}, "stages as"),
         ({"penstock": 1, "step": 0, "n": 0, "stages": [[0, 0, 4]]}, "a fingerprint and parts"),
     ],

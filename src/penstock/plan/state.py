@@ -1,14 +1,18 @@
-"""The state of a run: a few numbers as plain JSON, the same on every rank, under 1 KB.
+"""States: where a run is, as plain JSON under 1 KB, the same on every rank. Written, checked and read here only.
 
-`n` is the row of the run that comes next, `step` the batch that comes next, `stages` where the batch size changed
-([step, n, rows]), `mix` where weights changed. `parts` name what the pipeline was made of, so that a restore on
-other data or steps is refused and says what differs.
+Every state has `penstock`, the number of the format, and `kind`, the object it belongs to; the state of a pipeline's
+loader has no `kind`. The rest is the position and what identifies the data.
+
+Of a pipeline: `n` is the next row of the run, `step` the next batch, `stages` where the batch size changed
+([step, n, rows]), `mix` where weights changed. `parts` names the source and the steps, so that a restore on other data
+or steps is refused and says what differs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from penstock.core.errors import StateError
 from penstock.plan.build import Plan
@@ -16,19 +20,84 @@ from penstock.plan.definition import Definition, Mix, differences
 from penstock.plan.step_ranges import Cuts, Stage
 
 FORMAT = 1
+UNCHANGED = "pass the dict that state_dict() returned, unchanged"
+_MOST = 1 << 62
+
+Kind = Literal["pipeline", "stream", "stream loader", "dataset", "two loaders"]
+
+# How states of each kind were marked before they had a `kind`: by a key of their own, or by their keys alone.
+_MARKS: dict[str, Kind] = {"penstock_stream": "stream", "penstock_stream_loader": "stream loader"}
+_KEYS: dict[frozenset[str], Kind] = {
+    frozenset(("position",)): "dataset",
+    frozenset(("position", "draws")): "dataset",
+    frozenset(("images", "texts", "given")): "two loaders",
+}
+
+
+# Every kind.
+
+
+def write(kind: Kind, position: Mapping[str, Any], identity: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A state of `kind`.
+
+    >>> write("dataset", {"position": 3})
+    {'penstock': 1, 'kind': 'dataset', 'position': 3}
+    """
+    marked = {"penstock": FORMAT} if kind == "pipeline" else {"penstock": FORMAT, "kind": kind}
+    return {**marked, **position, **(identity or {})}
+
+
+def read(state: Any, kind: Kind) -> dict[str, Any]:
+    """The fields of a state of `kind`, whatever version of penstock wrote it; StateError for anything else."""
+    found, version = _kind_and_version(state)
+    if found is None:
+        raise StateError("a state that penstock saved", got=f"{type(state).__name__}: {str(state)[:80]}", fix=UNCHANGED)
+    if version != FORMAT:
+        raise StateError(
+            f"a state of format {FORMAT}", got=f"format {version!r}"[:80], fix="restore with the version that saved it"
+        )
+    if found != kind:
+        raise StateError(f"a state of a {kind}", got=f"a state of a {found}"[:80], fix=UNCHANGED)
+    return dict(state)
+
+
+def _kind_and_version(state: Any) -> tuple[Any, Any]:
+    if not isinstance(state, dict):
+        return None, None
+    if state.get("penstock") == "stream 1":
+        return "stream loader", 1
+    if "penstock" in state:
+        return state.get("kind", "pipeline"), state["penstock"]
+    marked = next((mark for mark in _MARKS if mark in state), None)
+    if marked is not None:
+        return _MARKS[marked], state[marked]
+    return _KEYS.get(frozenset(state)), FORMAT
+
+
+def number(state: Mapping[str, Any], name: str) -> int:
+    """A field of a state that must be an integer from 0 on."""
+    value = state.get(name)
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise StateError(f"an integer of at least 0 as {name!r} in the state", got=repr(value)[:80], fix=UNCHANGED)
+    return value
+
+
+# Of a pipeline.
 
 
 def save(plan: Plan, cuts: Cuts, step: int) -> dict[str, Any]:
     """The state before batch `step`."""
-    state = {
-        "penstock": FORMAT,
-        "fingerprint": plan.fingerprint,
-        "parts": [list(part) for part in plan.parts],
-        "seed": plan.definition.seed,
-        "step": step,
-        "n": cuts.row(step),
-        "stages": [list(stage) for stage in cuts.stages],
-    }
+    state = write(
+        "pipeline",
+        {
+            "fingerprint": plan.fingerprint,
+            "parts": [list(part) for part in plan.parts],
+            "seed": plan.definition.seed,
+            "step": step,
+            "n": cuts.row(step),
+            "stages": [list(stage) for stage in cuts.stages],
+        },
+    )
     origin = plan.definition.origin
     if isinstance(origin, Mix) and origin.stages:
         state["mix"] = [[start, list(weights)] for start, weights in origin.stages]
@@ -36,7 +105,7 @@ def save(plan: Plan, cuts: Cuts, step: int) -> dict[str, Any]:
 
 
 def reweighted(definition: Definition, stages: Any) -> Definition:
-    """The definition with these changes of weights: [row of the run, weights] each."""
+    """The definition with other weights from some rows of the run on: [row, weights] each."""
     origin = definition.origin
     if not isinstance(origin, Mix):
         raise StateError("a mixture, whose weights can change", got="a single source", fix="penstock.mix([...])")
@@ -57,8 +126,8 @@ def reweighted(definition: Definition, stages: Any) -> Definition:
 
 
 def restore(state: dict[str, Any], plan: Plan, cuts: Cuts, rows: int) -> tuple[Cuts, int]:
-    """The cuts and the step to go on from. `rows` is the batch size from here on; it may be another one."""
-    _check(state)
+    """The step ranges and the step to resume from. `rows` is the batch size from here on; it may be another one."""
+    state = _check(state)
     if state["fingerprint"] != plan.fingerprint:
         raise StateError(
             "a state of this very pipeline",
@@ -71,30 +140,18 @@ def restore(state: dict[str, Any], plan: Plan, cuts: Cuts, rows: int) -> tuple[C
     return Cuts(cuts.size, stages, cuts.keep).then(step, n, rows), step
 
 
-def _check(state: Any) -> None:
-    fix = "pass the dict that state_dict() gave, unchanged"
-    if not isinstance(state, dict) or "penstock" not in state:
-        raise StateError("a state that penstock saved", got=f"{type(state).__name__}: {str(state)[:80]}", fix=fix)
-    if state["penstock"] != FORMAT:
-        raise StateError(
-            f"a state of format {FORMAT}",
-            got=f"format {state['penstock']!r}",
-            fix="restore with the version that saved it",
-        )
+def _check(given: Any) -> dict[str, Any]:
+    state = read(given, "pipeline")
     for name in ("step", "n"):
-        value = state.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise StateError(f"a whole number of at least 0 as {name!r} in the state", got=repr(value), fix=fix)
+        number(state, name)
     stages = state.get("stages")
-    good = (
-        isinstance(stages, list)
-        and stages
-        and all(
-            isinstance(s, list | tuple) and len(s) == 3 and all(type(v) is int and v >= 0 for v in s) and s[2] > 0
-            for s in stages
-        )
-    )
-    if not good:
-        raise StateError("stages as [step, n, rows] in the state", got=str(stages)[:80], fix=fix)
+    if not isinstance(stages, list) or not stages or not all(map(_is_stage, stages)):
+        raise StateError("stages as [step, n, rows] in the state", got=str(stages)[:80], fix=UNCHANGED)
     if not isinstance(state.get("parts"), list) or not isinstance(state.get("fingerprint"), str):
-        raise StateError("a fingerprint and parts in the state", got=str(sorted(state)), fix=fix)
+        raise StateError("a fingerprint and parts in the state", got=str(sorted(state)), fix=UNCHANGED)
+    return state
+
+
+def _is_stage(stage: Any) -> bool:
+    three = isinstance(stage, list | tuple) and len(stage) == 3
+    return three and all(type(value) is int and value >= 0 for value in stage) and stage[2] > 0

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.core.errors import StateError
 from penstock.core.pickling import with_functions
+from penstock.plan.stream_batches import StreamPosition, rounds
 from penstock.torch_data.epoch_collate import StreamCollate, collate_at, is_random
 from penstock.torch_data.loaders import data, torch
 from penstock.torch_data.rank_sampler import share
-
-FORMAT = 1
 
 # What the loader inside takes over from the one around it.
 _OPTIONS = (
@@ -44,16 +42,18 @@ class BatchStream(data.IterableDataset):  # type: ignore[misc]
         return with_functions(self.__dict__)
 
     def __iter__(self) -> Iterator[tuple[int, bool, Any]]:
+        """Position after the batch, whether it is the last of the epoch, and the batch."""
         info = data.get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         rank, world = self.dataset.place()
         epoch, start = self._begin.tolist()
         self.dataset.set_epoch(epoch)
-        for number, (placed, last) in enumerate(self._rounds(start, self.batch_size * world)):
+        cut = rounds(self.dataset.elements(start), self.batch_size * world, self.drop_last)
+        for number, made in enumerate(cut):
             if number % workers != worker:
                 continue
-            mine = [placed[i] for i in share(len(placed), rank, world).tolist()]
-            yield len(placed), last, self._batch(mine, epoch)
+            mine = [made.placed[i] for i in share(len(made.placed), rank, world).tolist()]
+            yield made.next, made.last, self._batch(mine, epoch)
 
     def _batch(self, placed: list[Any], epoch: int) -> Any:
         """None where all records were skipped."""
@@ -64,22 +64,6 @@ class BatchStream(data.IterableDataset):  # type: ignore[misc]
         if is_random(self.collate):
             return collate_at(self.collate, epoch, [position for position, _ in rows], [row for _, row in rows])
         return self.collate([row for _, row in rows])
-
-    def _rounds(self, start: int, size: int) -> Iterator[tuple[list[Any], bool]]:
-        """Global batches; one is given once it is known whether another follows."""
-        ready: list[Any] = []
-        coming: list[Any] = []
-        for pair in self.dataset.elements(start):
-            coming.append(pair)
-            if ready and (not self.drop_last or len(coming) == size):
-                yield ready, False
-                ready = []
-            if len(coming) == size:
-                ready, coming = coming, []
-        if coming and not self.drop_last:
-            ready = coming
-        if ready:
-            yield ready, True
 
 
 class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
@@ -103,25 +87,28 @@ class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
         super().__init__(dataset, batch_size=batch_size, collate_fn=outside, drop_last=drop_last, **options)
         self._stream = BatchStream(dataset, batch_size, collate, drop_last)
         self._inside: Any = None
-        self.epoch, self._given = dataset.epoch, 0
-        self._restored = False  # whether the place comes from a saved state, and nothing was taken since
+        self._position = StreamPosition(dataset.epoch, dataset.origin)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the batch that comes next."""
+        return self._position.epoch
 
     def __iter__(self) -> Iterator[Any]:
-        if self._given and not self._restored:
-            self.epoch, self._given = self.epoch + 1, 0
+        if self._position.n and not self._position.restored:
+            self._position.next_epoch()
         return self._batches()
 
     def _batches(self) -> Iterator[Any]:
-        self._restored = False
-        epoch, given = self.epoch, self._given
-        self.dataset.set_epoch(epoch)
-        self._stream.begin(epoch, given)
+        position = self._position
+        position.restored = False
+        self.dataset.set_epoch(position.epoch)
+        self._stream.begin(position.epoch, position.n)
         if self._inside is None or not self.persistent_workers:
             options = {name: getattr(self, name) for name in _OPTIONS}
             self._inside = data.DataLoader(self._stream, batch_size=None, collate_fn=_as_is, **options)
-        for count, last, batch in self._inside:
-            epoch, given = (epoch + 1, 0) if last else (epoch, given + count)
-            self.epoch, self._given = epoch, given
+        for after, last, batch in self._inside:
+            position.take(after, last)
             if batch is not None:
                 yield batch
 
@@ -131,25 +118,16 @@ class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
         return int(rows // size if self.drop_last else -(-rows // size))
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins at an epoch; only a place just restored in that epoch is kept."""
-        if not self._restored or epoch != self.epoch:
-            self.epoch, self._given, self._restored = epoch, 0, False
+        """Moves to the start of an epoch; a position just restored in that epoch is kept."""
+        self._position.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is: a few numbers, the same on every rank."""
-        return {"penstock_stream_loader": FORMAT, "epoch": self.epoch, "n": self._given, **self.dataset.origin()}
+        """Where the run is: a few numbers, the same on every rank."""
+        return self._position.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a saved state; workers, ranks and batch size may differ from those it was saved with."""
-        fix = "pass the dict that state_dict() gave, unchanged"
-        if not isinstance(state, dict) or state.get("penstock_stream_loader") != FORMAT:
-            raise StateError(f"a stream loader's state of format {FORMAT}", got=str(state)[:80], fix=fix)
-        for name in ("epoch", "n"):
-            value = state.get(name)
-            if type(value) is not int or value < 0:
-                raise StateError(f"a whole number of at least 0 as {name!r} in the state", got=repr(value), fix=fix)
-        self.dataset.check_origin(state)
-        self.epoch, self._given, self._restored = state["epoch"], state["n"], True
+        """Resumes from a saved state; workers, ranks and batch size may differ from those it was saved with."""
+        self._position.load_state_dict(state, self.dataset.check_origin)
 
     @property
     def skipped(self) -> int:

@@ -178,9 +178,9 @@ def test_state_goes_on_where_it_was():
     again = ByItem(rngs=3)
     again.load_state_dict(state)
     assert [again.get_batch(4)["indices"].tolist(), jax.random.key_data(again.rngs.sample()).tolist()] == later
-    with pytest.raises(StateError, match="a state of a dataset"):
+    with pytest.raises(StateError, match="a state that penstock saved"):
         again.load_state_dict({"step": 3})
-    with pytest.raises(StateError, match="a position of at least 0"):
+    with pytest.raises(StateError, match="an integer of at least 0 as 'position'"):
         again.load_state_dict({"position": -3})
 
 

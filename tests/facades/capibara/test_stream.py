@@ -107,7 +107,7 @@ def test_what_a_stream_cannot_do(tokenizer: Any) -> None:
         make(tokenizer, layout="windows")
     with pytest.raises(StateError, match="a state of this very stream"):
         make(tokenizer, seed=6).load_state_dict(loader.state_dict())
-    with pytest.raises(StateError, match="a state that a stream saved"):
+    with pytest.raises(StateError, match="a state of a stream loader"):
         loader.load_state_dict({"penstock": 1})
     with pytest.raises(UsageError, match="at least one batch in the stream"):
         list(make(tokenizer, stream(["a"])))

@@ -353,7 +353,7 @@ def test_states_that_do_not_fit_are_refused():
         map_builder(22).build().load_state_dict(map_builder(23).build().state_dict())
     loader = stream_builder().build()
     for wrong, text in [
-        ({}, "a stream loader's state of format 1"),
+        ({}, "a state that penstock saved"),
         (loader.state_dict() | {"n": -1}, "'n'"),
         (loader.state_dict() | {"seed": 9}, "seed=3, which decides the order"),
     ]:

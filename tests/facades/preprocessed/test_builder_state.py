@@ -157,7 +157,7 @@ def test_states_of_another_stream_are_refused():
         ({"epoch": -1}, "'epoch'"),
         ({"epoch": True}, "'epoch'"),
         ({"n": 1.5}, "'n'"),
-        ({"penstock_stream_loader": 2}, "format 1"),
+        ({"penstock": 2}, "a state of format 1"),
     ]:
         with pytest.raises(StateError, match=text):
             loader.load_state_dict(state | wrong)

@@ -355,13 +355,13 @@ def test_states_that_do_not_fit_are_refused():
     dataset = StreamingPreprocessedDataset(numbers(9), n_of, 3, seed=1)
     state = dataset.state_dict()
     for wrong, text in [
-        ({}, "a stream's state of format 1"),
+        ({}, "a state that penstock saved"),
         (state | {"seed": 2}, r"seed=1, which decides the order(.|\n)*seed=2"),
         (state | {"buffer_size": 0}, "buffer_size=3"),
         (state | {"given": [[0, [1]]]}, "what was given"),
         (state | {"given": "x"}, "what was given"),
         (state | {"given": [[1, [-1]]]}, "what was given"),
-        (state | {"epoch": None}, "an epoch"),
+        (state | {"epoch": None}, "'epoch'"),
     ]:
         with pytest.raises(StateError, match=text):
             dataset.load_state_dict(wrong)

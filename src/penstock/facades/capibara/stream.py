@@ -1,8 +1,8 @@
-"""Batches of a stream: tokenised on the way, nothing prepared, nothing known of what comes.
+"""Batches of a Hugging Face stream, tokenised while it is read.
 
-The promise is that of streams. The batch of step n is the same every time and for any number of ranks: every rank reads
-all records and tokenises its own rows. Going to a place reads over all records before it in that epoch. The length is
-not known. Blank texts are passed over.
+`plan.stream_batches` cuts the stream and keeps the position; here records become rows. The batch of step n is the same
+for any number of ranks: every rank reads all records and tokenises its own rows. Resuming reads over the records of the
+epoch that come before. The length is unknown. Blank texts are left out.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from penstock.collate.tokens import IGNORE
+from penstock.core import hashing
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StateError, UsageError
 from penstock.engine.batches import Output
@@ -22,21 +23,12 @@ from penstock.engine.stats import Stats
 from penstock.facades.capibara.config import DataLoaderConfig
 from penstock.facades.capibara.fill import Fill
 from penstock.order.shard import rows_of_rank
+from penstock.plan.stream_batches import Placed, Round, StreamPosition, rounds
 from penstock.preparation.encode import read_ahead
 from penstock.sources.hf_stream import HFStream
 from penstock.sources.token_stream import with_end
 from penstock.steps.node import Picks
 from penstock.tokenizers import as_tokenizer
-
-FORMAT = "stream 1"
-
-
-class Cut(NamedTuple):
-    """The records of one global batch: their texts, their numbers in the epoch, and the number that comes next."""
-
-    texts: list[Any]
-    numbers: list[int]
-    next: int
 
 
 class StreamLoader:
@@ -60,59 +52,57 @@ class StreamLoader:
         self._pad, self._rank, self._world = pad, rank, world
         self._stats = Stats()
         self.tokens = 0
-        self._step = self._epoch = self._n = 0  # _n: records of the epoch that were read
+        self._position = StreamPosition(0, self._identity)
 
     @property
     def step(self) -> int:
-        return self._step
+        return self._position.step
 
     @property
     def epoch(self) -> int:
-        return self._epoch
+        return self._position.epoch
 
     def __len__(self) -> int:
         raise TypeError("a stream has no length: leave streaming=True out, or count batches yourself")
 
     def __iter__(self) -> Iterator[Any]:
         """To the end of the epoch; the next `for` is the next epoch."""
-        made = (self._made(cut) for cut in self._cuts(self._epoch, self._n))
+        position = self._position
+        epoch, from_start = position.epoch, not position.n
+        made = (self._made(each) for each in self._rounds(epoch, position.n))
         run = read_ahead(made, self.settings.prefetch)  # type: ignore[arg-type]
         while True:
             began = time.perf_counter()
             item: Any = next(run, None)
             if item is None:
                 break
-            batch, after, tokens = item
-            self._step, self._n, self.tokens = self._step + 1, after, self.tokens + tokens
+            batch, each, tokens = item
+            position.take(each.next, each.last)
+            from_start, self.tokens = False, self.tokens + tokens
             now = time.perf_counter()
             self._stats.took(now - began, now)
             yield batch
-        if not self._n:
+        if from_start:
             raise UsageError("at least one batch in the stream", got="none", fix="a smaller batch, or another split")
-        self._epoch, self._n = self._epoch + 1, 0
+        if position.epoch == epoch:  # a saved position at the end of its epoch
+            position.next_epoch()
 
-    def _cuts(self, epoch: int, start: int) -> Iterator[Cut]:
-        """Records in groups of a global batch; the rest of an epoch as `remainder` says."""
-        rows, drop = self.settings.batch_size, self.settings.remainder == "drop"
-        texts: list[Any] = []
-        numbers: list[int] = []
+    def _rounds(self, epoch: int, start: int) -> Iterator[Round]:
+        """Global batches of an epoch from a position on; `remainder` decides about the last one."""
+        return rounds(self._elements(epoch, start), self.settings.batch_size, self.settings.remainder == "drop")
+
+    def _elements(self, epoch: int, start: int) -> Iterator[Placed]:
         for number, record in enumerate(self.stream.records(start, epoch), start):
             value = record[self._field]
-            if isinstance(value, str) and not value.strip():
-                continue
-            texts.append(value)
-            numbers.append(number)
-            if len(texts) == rows:
-                yield Cut(texts, numbers, number + 1)
-                texts, numbers = [], []
-        if texts and not drop:
-            yield Cut(texts, numbers, numbers[-1] + 1)
+            if not isinstance(value, str) or value.strip():
+                yield number, value
 
-    def _made(self, cut: Cut) -> tuple[Any, int, int]:
+    def _made(self, each: Round) -> tuple[Any, Round, int]:
         began = time.perf_counter()
-        short, rows = len(cut.texts), self.settings.batch_size
+        short, rows = len(each.placed), self.settings.batch_size
         padded = self.settings.remainder == "pad"
-        texts = [*cut.texts, *cut.texts[-1:] * (rows - short)] if padded else cut.texts
+        texts = [value for _, value in each.placed]
+        texts += texts[-1:] * (rows - short if padded else 0)
         first, last = rows_of_rank(len(texts), self._rank, self._world)
         columns = self._columns(texts[first:last])
         valid = np.arange(first, last) < short
@@ -124,7 +114,7 @@ class StreamLoader:
         if padded:
             columns["valid"] = valid
         self._stats.add(1, last - first, 0.0, time.perf_counter() - began, 0.0)
-        return self.output.batch(self.output.block(columns, frozenset(("input_ids", "labels")))), cut.next, tokens
+        return self.output.batch(self.output.block(columns, frozenset(("input_ids", "labels")))), each, tokens
 
     def _columns(self, texts: list[Any]) -> Columns:
         if self._tokenizer is None:
@@ -137,46 +127,49 @@ class StreamLoader:
 
     def batch_at(self, step: int) -> Any:
         """The batch of a step, found by reading the stream from its beginning."""
-        return self._made(self._cut_at(step)[1])[0]
+        return self._made(self._round_at(step)[1])[0]
 
     def why(self, step: int, row: int = 0) -> dict[str, Any]:
         """Which record made a row of this rank's batch `step`."""
-        epoch, cut = self._cut_at(step)
-        first, last = rows_of_rank(len(cut.numbers), self._rank, self._world)
+        epoch, each = self._round_at(step)
+        first, last = rows_of_rank(len(each.placed), self._rank, self._world)
         if not 0 <= row < last - first:
             raise UsageError("a row of the batch", got=f"row {row} of step {step}", fix="rows count from 0")
-        where = {"source": "Hugging Face stream", "record_of_epoch": cut.numbers[first + row]}
+        where = {"source": "Hugging Face stream", "record_of_epoch": each.placed[first + row][0]}
         return {"step": step, "row": row, "epoch": epoch, "seed": self.stream.seed, "from": where}
 
-    def _cut_at(self, step: int) -> tuple[int, Cut]:
+    def _round_at(self, step: int) -> tuple[int, Round]:
         left, epoch = step, 0
         while True:
             count = 0
-            for cut in islice(self._cuts(epoch, 0), left + 1):
+            for each in islice(self._rounds(epoch, 0), left + 1):
                 count += 1
                 if count > left:
-                    return epoch, cut
+                    return epoch, each
             if not count:
                 raise UsageError("a step of the stream", got=str(step))
             left, epoch = left - count, epoch + 1
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is, as plain JSON, the same on every rank."""
-        place = {"step": self._step, "epoch": self._epoch, "n": self._n}
-        return {"penstock": FORMAT, "stream": self.stream.fingerprint(), **place}
+        return self._position.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a saved state: the next `for` first reads over what was given."""
-        if not isinstance(state, dict) or state.get("penstock") != FORMAT:
-            raise StateError("a state that a stream saved", got=str(state)[:80], fix="pass what state_dict() gave")
-        if state.get("stream") != self.stream.fingerprint():
+        """Resumes from a saved state: the next `for` first reads over the records before it."""
+        self._position.load_state_dict(state, self._check)
+
+    def _identity(self) -> dict[str, str]:
+        return {"stream": hashing.content_id([self.stream.fingerprint()])}
+
+    def _check(self, saved: dict[str, Any]) -> None:
+        full = self.stream.fingerprint()
+        if saved.get("stream") not in (self._identity()["stream"], full):  # the first states had all of it
             raise StateError(
                 "a state of this very stream",
-                got=str(state.get("stream"))[:200],
-                where=self.stream.fingerprint()[:200],
+                got=str(saved.get("stream"))[:200],
+                where=full[:200],
                 fix="restore with the dataset, seed and shuffle_buffer it was saved with",
             )
-        self._step, self._epoch, self._n = (int(state[name]) for name in ("step", "epoch", "n"))
 
     def stats(self) -> dict[str, Any]:
         return self._stats.summary()

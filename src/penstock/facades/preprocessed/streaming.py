@@ -24,15 +24,14 @@ from penstock.core.ledger import Ledger
 from penstock.facades.preprocessed.preprocess import Prompted, RowCollate, Skip
 from penstock.order.shard import check_rank, find_rank
 from penstock.order.shuffle_buffer import shuffled
+from penstock.plan import state as states
 from penstock.torch_data.accelerate import dealt_among, refuse_second_deal
 from penstock.torch_data.loaders import data, torch
 from penstock.torch_data.stream_input import feed_of
 from penstock.torch_data.stream_progress import Layer, from_json, left, settled, to_json
 from penstock.torch_data.worker_state import Passes, reader
 
-FORMAT = 1
 _COUNTERS = 64  # processes that count skipped records without getting in each other's way
-_FIX = "pass the dict that state_dict() gave, unchanged"
 
 Row = dict[str, Any]
 
@@ -274,12 +273,7 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         return self._base if self._passes.restored else []
 
     def _state(self, layers: list[Layer], epoch: int) -> dict[str, Any]:
-        return {
-            "penstock_stream": FORMAT,
-            "epoch": epoch,
-            "given": to_json(layers),
-            **self.origin(),
-        }
+        return states.write("stream", {"epoch": epoch, "given": to_json(layers)}, self.origin())
 
     def origin(self) -> dict[str, Any]:
         """What every state of this stream says of it: what decides the order and what decides the rows."""
@@ -302,11 +296,9 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
 
         A DataLoader with persistent_workers is made after it.
         """
-        if not isinstance(state, dict) or state.get("penstock_stream") != FORMAT:
-            raise StateError(f"a stream's state of format {FORMAT}", got=str(state)[:80], fix=_FIX)
-        epoch, layers, turns = state.get("epoch"), from_json(state.get("given"), _FIX), self._own_turns(state)
-        if type(epoch) is not int or not 0 <= epoch < 1 << 62:
-            raise StateError("an epoch in the state", got=repr(epoch)[:80], fix=_FIX)
+        state = states.read(state, "stream")
+        layers, turns = from_json(state.get("given"), states.UNCHANGED), self._own_turns(state)
+        epoch = states.number(state, "epoch")
         self.check_origin(state)
         self._check_owner(state)
         self._pass = None
@@ -336,7 +328,7 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         own = state["worker"]
         numbers = own if isinstance(own, list | tuple) and len(own) == 3 else [None]
         if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
-            raise StateError("a worker as [number, workers, turns]", got=str(own)[:80], fix=_FIX)
+            raise StateError("a worker as [number, workers, turns]", got=str(own)[:80], fix=states.UNCHANGED)
         worker, workers, _ = reader()
         if [worker, workers] != list(own[:2]):
             here = f"worker {worker} of {workers}" if workers else "a whole stream"

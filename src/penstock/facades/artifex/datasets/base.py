@@ -27,6 +27,7 @@ from penstock.facades.artifex.datasets.config import plain_config
 from penstock.facades.artifex.datasets.cursor import Cursor
 from penstock.facades.artifex.datasets.rngs import Streams
 from penstock.facades.artifex.datasets.scan import Scan
+from penstock.plan import state as states
 from penstock.sources.arrays import Arrays
 
 CHUNK = 64
@@ -152,17 +153,18 @@ class BaseDataset(Portable):
     # State.
 
     def state_dict(self) -> dict[str, Any]:
-        """The place of `get_batch` and the keys drawn, as plain JSON."""
-        return {"position": self._cursor.position, "draws": self.rngs.state_dict()}
+        """The position of `get_batch` and the keys drawn, as plain JSON."""
+        return states.write("dataset", {"position": self._cursor.position, "draws": self.rngs.state_dict()})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a saved place."""
-        if not isinstance(state, dict) or "position" not in state:
-            raise StateError(
-                "a state of a dataset", got=repr(state)[:80], fix="pass the dict that state_dict() gave, unchanged"
-            )
-        self._cursor.load(state["position"])
-        self.rngs.load_state_dict(state.get("draws", {}))
+        """Resumes from a saved position."""
+        saved = states.read(state, "dataset")
+        draws = saved.get("draws", {})
+        if not isinstance(draws, dict):
+            raise StateError("draws as {stream: count} in the state", got=repr(draws)[:80], fix=states.UNCHANGED)
+        counts = {str(name): states.number(draws, name) for name in draws}
+        self._cursor.position = states.number(saved, "position")
+        self.rngs.load_state_dict(counts)
 
     # Inside.
 

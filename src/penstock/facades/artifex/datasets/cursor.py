@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import randomness
-from penstock.core.errors import StateError, UsageError
+from penstock.core.errors import UsageError
 from penstock.order.shuffle import permute
 
 
@@ -40,14 +40,6 @@ class Cursor:
             self.position += int(count)
         turn, place = np.divmod(np.arange(start, start + int(count)), size)
         return permute(place, size, randomness.keys(self.key, turn))
-
-    def load(self, position: Any) -> None:
-        """Goes to a saved place."""
-        if isinstance(position, bool) or not isinstance(position, int) or position < 0:
-            raise StateError(
-                "a position of at least 0", got=repr(position), fix="pass the dict that state_dict() gave, unchanged"
-            )
-        self.position = position
 
     def __getstate__(self) -> dict[str, Any]:
         return {"key": self.key, "position": self.position}

@@ -11,6 +11,7 @@ from penstock.core.errors import UsageError
 from penstock.core.pickling import Portable
 from penstock.facades.artifex.datasets.access import as_dataset
 from penstock.facades.artifex.datasets.cursor import Cursor
+from penstock.plan import state as states
 
 
 class CachedLoader(Portable):
@@ -61,11 +62,12 @@ class CachedLoader(Portable):
         return len(self.dataset)
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in the passes; what is cached does not change what comes."""
-        return {"position": self._cursor.position}
+        """The position in the passes; what is cached does not change which records come next."""
+        return states.write("dataset", {"position": self._cursor.position})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._cursor.load(state.get("position") if isinstance(state, dict) else state)
+        """Resumes from a saved position."""
+        self._cursor.position = states.number(states.read(state, "dataset"), "position")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"} | {"_cache": OrderedDict()}

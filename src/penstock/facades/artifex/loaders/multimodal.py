@@ -14,6 +14,7 @@ from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.access import as_dataset, batch_at
 from penstock.facades.artifex.datasets.base import BaseDataset
 from penstock.facades.artifex.loaders.rows import Batch, DatasetLoader
+from penstock.plan import state as states
 
 
 class AlignedDataset(BaseDataset):
@@ -80,12 +81,17 @@ class UnalignedLoader:
         return min(len(self.images), len(self.texts))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"images": self.images.state_dict(), "texts": self.texts.state_dict(), "given": self._given}
+        """The states of both loaders, and how many batches of the epoch were taken."""
+        inside = {"images": self.images.state_dict(), "texts": self.texts.state_dict()}
+        return states.write("two loaders", {**inside, "given": self._given})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.images.load_state_dict(state["images"])
-        self.texts.load_state_dict(state["texts"])
-        self._given = int(state["given"])
+        """Resumes from a saved state of both loaders."""
+        saved = states.read(state, "two loaders")
+        given = states.number(saved, "given")
+        self.images.load_state_dict(saved.get("images"))  # type: ignore[arg-type]
+        self.texts.load_state_dict(saved.get("texts"))  # type: ignore[arg-type]
+        self._given = given
 
 
 def _next(loader: DatasetLoader) -> Batch:
