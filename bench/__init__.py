@@ -1,1 +1,1 @@
-"""Speed, shown: peers beside us in the same run, medians of several rounds, ratios, and a bare-metal limit."""
+"""Benchmarks: other loaders in the same run, medians of several rounds, ratios, and a lower bound in plain NumPy."""

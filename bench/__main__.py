@@ -1,4 +1,4 @@
-"""`make bench`: everything, or the named ones: `python -m bench windows start`."""
+"""`make bench`: all benchmarks, or those named: `python -m bench windows start`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """A folder of 8 kHz WAV files to padded batches of 32 at 16 kHz.
 
-Penstock, the Audio column of Hugging Face datasets, and lhotse, the last two in the loop and in a torch DataLoader with
-2 workers; the faster of each counts. Those that are not installed are left out. All pad with zeros and give lengths.
-(datasets 4 and later decode with torchcodec, which needs the libraries of FFmpeg; 3.6 with soundfile and librosa.)
+Penstock, the Audio column of Hugging Face datasets, and lhotse, the last two in the main process and in a torch
+DataLoader with 2 workers; the faster of each counts. Missing packages are skipped. All pad with zeros and return
+lengths. (datasets 4 and later decode with torchcodec, which needs the libraries of FFmpeg; 3.6 with soundfile and
+librosa.)
 
     python -m bench audio
     python bench/audio.py --folder recordings
@@ -29,7 +30,7 @@ ROWS, RATE, WANTED = 32, 16000, 3.0
 
 
 def make_folder(root: Path, count: int = 1024) -> None:
-    """Clips of a third of a second to a second, as spoken words are."""
+    """Generates clips of a third of a second to a second, like spoken words."""
     from penstock.codecs.audio import wav
 
     rng = np.random.default_rng(0)
@@ -40,7 +41,7 @@ def make_folder(root: Path, count: int = 1024) -> None:
 
 
 def padded(rows: list[Any]) -> tuple[Any, Any]:
-    """What one writes in a collate function."""
+    """A typical collate function."""
     lengths = [len(row) for row in rows]
     out = np.zeros((len(rows), max(lengths)), np.float32)
     for place, row in zip(out, rows, strict=True):

@@ -1,6 +1,6 @@
 """Augmenting 128 images of 32x32x3 in JAX: a loop over samples, against the compiled batch functions.
 
-The loop calls plain `jax.numpy` operations per sample, with `if` on drawn values, as one writes it first: flip, quarter
+The loop calls plain `jax.numpy` operations per sample, with `if` on random values: flip, quarter
 turn, brightness, contrast, noise. `augment_batch_jit` does the same five in one program; `Augment.jax` does them with
 parameters from record keys, `Augment.torch` and `Augment` (NumPy) are shown beside it. Prints medians and ratios.
 

@@ -1,7 +1,7 @@
 """Padding 32 ragged rows: Penstock, `torch.full` with slice assignment, and transformers' DataCollatorForSeq2Seq.
 
-Same rows for all, torch tensors out of all, checked to be equal before anything is timed. Each goes over 16 batches
-again and again for half a second, then the next, in several rounds. Prints the median of each and the ratios, for rows
+Same rows for all, torch tensors out of all, checked to be equal before anything is timed. Each collates 16 batches
+repeatedly for half a second, then the next, in several rounds. Prints the median of each and the ratios, for rows
 that are lists of integers and rows that are NumPy arrays.
 
     python -m bench collate
@@ -80,7 +80,7 @@ def run(seconds: float = 0.5, count: int = 16, turns: int = 11) -> dict[str, Any
             made = {name: function(rows) for name, function in functions.items()}
             for name, batch in made.items():
                 if not all(torch.equal(batch[column], made["penstock"][column]) for column, _ in PADS):
-                    raise SystemExit(f"{name} gives other tensors than penstock")
+                    raise SystemExit(f"{name} returns other tensors than penstock")
         lengths = [len(row["input_ids"]) for rows in batches for row in rows]
         runs = {name: partial(_rate, function, batches, seconds) for name, function in functions.items()}
         found = facts[kind] = {name: 1 / value for name, value in medians(rounds(runs, turns)).items()}

@@ -1,4 +1,4 @@
-"""Rounds, medians, tables. Contenders take turns, so that a noisy neighbour slows all of them alike."""
+"""Rounds, medians, tables. Contenders alternate, so that other load on the machine affects all of them equally."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rate(batches: Iterable[Any], seconds: float, warm: int = 3) -> float:
 
 
 class Again:
-    """A generator function as an iterable that can be begun again."""
+    """A generator function as an iterable that can be restarted."""
 
     def __init__(self, make: Callable[[], Iterator[Any]]) -> None:
         self.make = make

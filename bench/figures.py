@@ -1,6 +1,6 @@
-"""Puts measured figures between the marks of README.md: `python -m bench.figures` after `make bench`.
+"""Writes measured figures between the marks of README.md: `python -m bench.figures` after `make bench`.
 
-What was not measured again keeps the figures it has.
+Benchmarks that were not run keep their old figures.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A folder of 100,000 images: time to the first batch, and memory over three epochs.
 
-The files are small JPEGs, hard links of a few, so that the listing is real and the disk is not filled. Opening, the
-first batch and three epochs run in a fresh process each, as a user's would.
+The files are small JPEGs, hard links of a few, so that the directory listing is real but the disk does not fill up.
+Opening, the first batch and three epochs each run in a new process.
 
     python -m bench folders
 """

@@ -1,8 +1,8 @@
 """A folder of JPEGs to training batches: decode, random resized crop to 224, flip, normalise, 64 at a time.
 
 Penstock (float32 and uint8, NHWC), tf.data (`decode_and_crop_jpeg`), DALI on the CPU (`image_random_crop`), torch's
-DataLoader with 2 workers and Pillow, and bare simplejpeg decoding whole pictures on two threads. Those that are not
-installed are left out. Every contender has 2 threads or processes and reads the same files.
+DataLoader with 2 workers and Pillow, and bare simplejpeg decoding full images on two threads. Missing packages
+are skipped. Every contender has 2 threads or processes and reads the same files.
 
     python -m bench images
     python bench/images.py --folder photos --rounds 5
@@ -35,7 +35,7 @@ SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 
 
 def make_folder(root: Path, count: int = 200) -> None:
-    """Pictures of 500 x 400 like photographs: detail at every scale, coarse strongest, about 4.7 bits a pixel."""
+    """Generates images of 500 x 400 like photographs: detail at every scale, about 4.7 bits per pixel."""
     from PIL import Image
 
     rng = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def ours(folder: Path, dtype: str) -> Any:
 
 
 def bare(files: list[Path], seconds: float, cost: list[float]) -> float:
-    """Whole pictures decoded on two threads, files read and nothing else done: pictures a second."""
+    """Images per second of reading and decoding full images on two threads, and nothing else."""
     import simplejpeg
 
     def one(path: Path) -> int:
@@ -97,7 +97,7 @@ def tf_data(files: list[Path]) -> Any:
 
 
 class Endless:
-    """A source that never ends and is built once: begun again, it goes on."""
+    """An endless source that is built once: a new iteration continues it."""
 
     def __init__(self, batch: Callable[[], Any]) -> None:
         self.batch = batch
@@ -134,7 +134,7 @@ def dali(files: list[Path]) -> Endless:
 
 
 class Pictures:
-    """A map-style dataset as one writes it with Pillow."""
+    """A typical map-style dataset with Pillow."""
 
     def __init__(self, files: list[Path]) -> None:
         self.files = files
@@ -167,7 +167,7 @@ def torch_loader(files: list[Path]) -> Any:
 
 
 class Costed:
-    """Batches, and the processor time they took: less noisy than the clock where the machine is shared."""
+    """Batches and their CPU time, which is less noisy than wall time on a shared machine."""
 
     def __init__(self, batches: Any, found: list[float]) -> None:
         self.batches, self.found = batches, found

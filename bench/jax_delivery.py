@@ -1,7 +1,7 @@
-"""Into JAX: batches that reach a jitted step, against NumPy, Hugging Face and TFDS; and a second start on a warm cache.
+"""Delivery to JAX: batches per second of a jitted step, against NumPy, Hugging Face and TFDS; and a warm start.
 
-Every contender gives the same rows: 32 documents a batch, cut and padded to 2,048 tokens, as int32 `input_ids`,
-`attention_mask` and `labels`, in shuffled order. TFDS takes part where TensorFlow is installed.
+Every contender delivers the same rows: 32 documents per batch, truncated and padded to 2,048 tokens, as int32
+`input_ids`, `attention_mask` and `labels`, in shuffled order. TFDS takes part where TensorFlow is installed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def endless(loader: Any) -> Iterator[Any]:
 
 
 def stacked(data: Any) -> Iterator[Any]:
-    """Rows by number, as a map-style dataset is used, stacked on the device."""
+    """Rows by index, as with a map-style dataset, stacked on the device."""
     import jax.numpy as jnp
 
     random = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def stacked(data: Any) -> Iterator[Any]:
 
 
 def stepped(batches: Any) -> Iterator[Any]:
-    """Each batch through a jitted step that does nothing with it but must have it."""
+    """Passes each batch to a jitted step that only waits for it."""
     import jax
 
     step = jax.jit(lambda batch: {name: array[0, 0] for name, array in batch.items()})

@@ -30,7 +30,7 @@ def lengths(count: int, seed: int = 0) -> np.ndarray:
 
 
 def plan() -> tuple[float, float, float]:
-    """Seconds to plan, the most MB it held beyond the lengths themselves, and fill."""
+    """Seconds to plan, peak MB besides the lengths, and fill ratio."""
     held = lengths(DOCUMENTS)
     PackPlan.build(held[:100_000], capacity=LENGTH, key=1)
     began = time.perf_counter()

@@ -1,6 +1,6 @@
-"""`penstock prepare` from JSONL to a verified store, beside HF `datasets.map` and gigatoken's bare `encode_files`.
+"""`penstock prepare` from JSONL to a verified store, against HF `datasets.map` and gigatoken's bare `encode_files`.
 
-The corpus is Python source that every machine has: the standard library and installed packages, until 120 MB.
+The corpus is Python source of this machine: the standard library and installed packages, up to 120 MB.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write_corpus(path: Path, most: int) -> int:
 
 
 def write_tokenizer(path: Path, corpus: Path) -> None:
-    """A byte-level BPE in GPT-2's shape, trained on a slice of the corpus."""
+    """A GPT-2-like byte-level BPE, trained on a part of the corpus."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -72,7 +72,7 @@ def ours(corpus: Path, tokenizer: Path, size: int) -> float:
 
 
 def bare(corpus: Path, tokenizer: Path, size: int) -> float:
-    """gigatoken reading and parsing the file by itself, tokens in memory: no store, no check."""
+    """gigatoken reads and parses the file itself, tokens in memory: no store, no verification."""
     import gigatoken
 
     engine = gigatoken.Tokenizer.from_json(tokenizer.read_text())

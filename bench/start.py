@@ -1,4 +1,4 @@
-"""Starting: import time, first batch from a store of 1 B tokens, restoring, memory of a huge virtual pipeline."""
+"""Start-up: import time, first batch from a store of 1 B tokens, restore, memory of a pipeline of 10^12 samples."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ print(json.dumps(facts))
 
 
 def forget(folder: Path) -> None:
-    """Asks the system to drop the shards from its memory, so that the next read goes to storage."""
+    """Asks the operating system to evict the shards from the page cache."""
     for path in folder.glob("*.tokens"):
         with path.open("rb") as file:
             os.fsync(file.fileno())

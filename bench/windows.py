@@ -32,7 +32,7 @@ def write_store(folder: Path) -> np.ndarray:
 
 
 class PerItem(torch.utils.data.Dataset):
-    """What people write: one window per index."""
+    """A typical map-style dataset: one window per index."""
 
     def __init__(self, path: Path) -> None:
         self.tokens = np.memmap(path, np.uint16, "r")
@@ -60,7 +60,7 @@ class GrainSource:
 
 
 def bare(tokens: np.ndarray) -> Iterator[Any]:
-    """The limit: one NumPy gather of the same batches, with the order already known."""
+    """The lower bound: one NumPy gather of the same batches, with the order already known."""
     view = np.lib.stride_tricks.sliding_window_view(tokens, LENGTH + 1)
     starts = np.random.default_rng(1).permutation((len(tokens) - 1) // LENGTH - 1) * LENGTH
     for i in range(0, len(starts) - BATCH, BATCH):

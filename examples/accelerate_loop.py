@@ -1,4 +1,4 @@
-"""Instruction data with Accelerate: the loader is registered, so `save_state` and `load_state` keep its place too."""
+"""Instruction data with Accelerate: the loader is registered, so `save_state` and `load_state` include its position."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOP, STEPS = 7, 10  # five steps an epoch
 
 
 def train(steps: int, save: Path | None = None, load: Path | None = None) -> list[int]:
-    """Trains a model that predicts the next byte from the last one; gives a number for each batch it saw."""
+    """Trains a model that predicts the next byte from the last one; returns a checksum of each batch."""
     accelerator = Accelerator(cpu=True)
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Embedding(260, 16), torch.nn.Linear(16, 260))
@@ -32,7 +32,7 @@ def train(steps: int, save: Path | None = None, load: Path | None = None) -> lis
         .with_distributed(accelerator.process_index, accelerator.num_processes)
         .build()
     )
-    # Not prepared: with_distributed gives each process its share. A prepared loader goes without with_distributed.
+    # Not prepared by Accelerate: with_distributed shards the records. For a prepared loader omit with_distributed.
     accelerator.register_for_checkpointing(loader)
     if load is not None:
         accelerator.load_state(str(load))
@@ -56,11 +56,11 @@ def train(steps: int, save: Path | None = None, load: Path | None = None) -> lis
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
-        whole = train(STEPS)
+        expected = train(STEPS)
         before = train(STOP, save=Path(name))
         after = train(STEPS - STOP, load=Path(name))
-    print(f"{len(whole)} steps undisturbed; {len(before)} before the stop and {len(after)} after it")
-    assert before + after == whole
+    print(f"{len(expected)} steps uninterrupted; {len(before)} before the stop and {len(after)} after it")
+    assert before + after == expected
     print("the batches are the same")
 
 

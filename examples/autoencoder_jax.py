@@ -1,7 +1,7 @@
-"""An autoencoder in plain JAX on made-up circles: penstock feeds it, one compiled step learns to compress them.
+"""An autoencoder in plain JAX on synthetic circles: penstock feeds it, one compiled step trains it.
 
-The dataset makes its images from their numbers alone, so nothing is stored. Augmentation runs on the device, compiled,
-from each record's own keys, so it is the same after a restart and on any number of devices.
+The dataset computes each image from its index, so nothing is stored. Augmentation runs on the device, compiled, keyed
+by the record, so it is the same after a restart and on any number of devices.
 """
 
 from itertools import islice
@@ -36,7 +36,7 @@ def error(params: Params, images: jax.Array) -> jax.Array:
 
 @jax.jit
 def step(params: Params, speed: Params, images: jax.Array) -> tuple[Params, Params, jax.Array]:
-    """Momentum descent."""
+    """One step of gradient descent with momentum."""
     loss, slope = jax.value_and_grad(error)(params, images)
     speed = jax.tree.map(lambda v, g: 0.9 * v - 2.0 * g, speed, slope)
     return jax.tree.map(jnp.add, params, speed), speed, loss

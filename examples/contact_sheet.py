@@ -1,8 +1,8 @@
 """A contact sheet of photographs before and after augmentation, as a PNG.
 
-python examples/contact_sheet.py [FOLDER [SHEET.png]]; without a folder, pictures are made up
+python examples/contact_sheet.py [FOLDER [SHEET.png]]; without a folder, images are generated
 
-The upper row of each pair is the picture; the lower one is what training would see of it in this epoch.
+The upper row of each pair is the image; the lower row is its augmented version in this epoch.
 """
 
 import sys
@@ -20,7 +20,7 @@ SIDE, ACROSS, PAIRS, GAP = 128, 8, 3, 4
 
 
 def make_up(folder: Path) -> None:
-    """Skies over hills, each with a sun somewhere."""
+    """Generates landscapes: sky, hills and a sun."""
     rng = np.random.default_rng(0)
     for i in range(ACROSS * PAIRS):
         width, height = (int(side) for side in rng.integers(220, 420, 2))
@@ -54,7 +54,7 @@ def main(folder: Path, target: Path) -> None:
 
 
 def strip(images: Any) -> Any:
-    """One row of pictures with white between them."""
+    """One row of images, separated by white."""
     pixels = (np.clip(images, 0, 1) * 255).round().astype(np.uint8)
     framed = np.pad(pixels, ((0, 0), (0, GAP), (0, GAP), (0, 0)), constant_values=255)
     return framed.transpose(1, 0, 2, 3).reshape(SIDE + GAP, -1, 3)

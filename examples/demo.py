@@ -1,7 +1,7 @@
-"""`make demo`: from text to a training run that is killed in the middle and goes on as if nothing had happened.
+"""`make demo`: prepares text, trains, kills the training run in the middle and resumes it.
 
 No network, no download: the corpus is the source code of Python's own standard library. It takes about a minute and a
-half. Exit code 0 means: the loss went down, and every batch after the kill was the very batch that would have come.
+half. Exit code 0 means: the loss decreased, and every batch equals the batch of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def prepare(folder: Path) -> None:
-    """Trains a tokenizer on some of the corpus and tokenises all of it."""
+    """Trains a tokenizer on a part of the corpus and tokenizes all of it."""
     library = Path(sysconfig.get_paths()["stdlib"])
     files = [p for p in sorted(library.rglob("*.py")) if not LEAVE_OUT & set(p.relative_to(library).parts)]
     if len(files) < 50:
@@ -80,7 +80,7 @@ def prepare(folder: Path) -> None:
 
 
 class Seen:
-    """What a trainer told about itself."""
+    """What a trainer process printed."""
 
     def __init__(self) -> None:
         self.batches: dict[int, str] = {}
@@ -118,7 +118,7 @@ class Seen:
 
 
 def train(folder: Path, seconds: float, kill_at: float | None = None, steps: int = 0) -> Seen:
-    """Runs the trainer as a process of its own; kills it, without warning, once `kill_at` seconds were trained."""
+    """Runs the trainer in a child process; kills it with SIGKILL after `kill_at` seconds of training."""
     seen = Seen()
     until = seconds if kill_at is None else math.inf
     command = [sys.executable, str(HERE / "demo_model.py"), str(folder), str(until), str(steps)]
@@ -150,7 +150,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 
 def draw(seen: Seen, spent: float, seconds: float) -> None:
-    """A line of the loss curve for the first step and for every twelfth of the run."""
+    """Prints the loss of the first step and of every twelfth of the run."""
     mark = int(spent * 12 / seconds)
     if mark == seen.drawn:
         return
@@ -160,26 +160,26 @@ def draw(seen: Seen, spent: float, seconds: float) -> None:
 
 
 def prove(folder: Path, before: Seen, after: Seen) -> bool:
-    """Compares every batch that was trained on with the one an undisturbed loader computes for that step."""
+    """Compares every batch that was trained on with the batch that a new loader computes for that step."""
     from demo_model import digest, train_loader
 
-    undisturbed = train_loader(folder)
-    wrong = [s for seen in (before, after) for s, h in seen.batches.items() if digest(undisturbed.batch_at(s)) != h]
+    expected = train_loader(folder)
+    wrong = [s for seen in (before, after) for s, h in seen.batches.items() if digest(expected.batch_at(s)) != h]
     again = sorted(before.batches.keys() & after.batches.keys())
     gap = max((abs(before.losses[s] - after.losses[s]) for s in again), default=math.nan)
     steps = sorted(before.batches.keys() | after.batches.keys())
-    whole = steps == list(range(len(steps))) and 0 < after.started < before.last < after.last
+    complete = steps == list(range(len(steps))) and 0 < after.started < before.last < after.last
     count = len(before.batches) + len(after.batches)
     print(
         f"  the last checkpoint was at step {after.started:,}: steps {again[0]:,} to {again[-1]:,} were trained again"
     )
     print(f"  {count:,} batches compared by hash with batch_at(step): {len(wrong) or 'none'} differ")
-    print(f"  steps 0 to {steps[-1]:,}: {'none missing' if whole else 'NOT COMPLETE'}")
+    print(f"  steps 0 to {steps[-1]:,}: {'none missing' if complete else 'NOT COMPLETE'}")
     print(f"  losses of the steps trained twice: {f'at most {gap:.1g} apart' if gap else 'the same to the last bit'}")
-    row = undisturbed.why(after.started, row=0)
+    row = expected.why(after.started, row=0)
     document = row["from"]["documents"][0]
     print(f"  why(step={after.started}, row=0): {document.get('file')}, token {document['from']:,} on")
-    return whole and not wrong
+    return complete and not wrong
 
 
 def title(name: str, text: str) -> None:

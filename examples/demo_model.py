@@ -1,8 +1,8 @@
-"""The demo's trainer: a small transformer and a training loop that saves its place and can be killed at any moment.
+"""The demo's trainer: a small transformer and a training loop with checkpoints that can be killed at any moment.
 
 `python examples/demo_model.py FOLDER SECONDS STEPS` trains in FOLDER until SECONDS of training and STEPS steps are done
-in all, and goes on from the last checkpoint if there is one. It prints one JSON line for each step. `demo.py` starts
-it, kills it, starts it again and checks what it was given.
+in total, resuming from the last checkpoint if there is one. It prints one JSON line per step. `demo.py` starts it,
+kills it, starts it again and checks its batches.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def windows(folder: Path) -> ps.Pipeline:
 
 
 def train_loader(folder: Path) -> ps.Loader:
-    """The batches of the run. Anyone who builds this gets the same ones."""
+    """The batches of the run; every process that builds this loader gets the same ones."""
     return windows(folder).skip(HELD_OUT).shuffle(seed=7).batch(BATCH).to_torch()
 
 
 def digest(batch: dict[str, Tensor]) -> str:
-    """A hash of everything that is in a batch."""
+    """A hash of all columns of a batch."""
     parts = b"".join(batch[name].numpy().tobytes() for name in sorted(batch))
     return hashlib.blake2b(parts, digest_size=12).hexdigest()
 
@@ -95,7 +95,7 @@ class Training:
             self.spent = saved["spent"]
 
     def save(self) -> None:
-        """The checkpoint appears at once or not at all; the loader's part of it is a line of JSON."""
+        """Writes the checkpoint atomically; the loader's part of it is a line of JSON."""
         partial = self.path.with_suffix(".partial")
         torch.save(
             {
@@ -134,7 +134,7 @@ def say(**facts: Any) -> None:
 
 
 def held_out_loss(model: SmallTransformer, folder: Path) -> float:
-    """Mean loss on the windows that training never sees."""
+    """Mean loss on the validation windows."""
     loader = windows(folder).take(HELD_OUT).batch(BATCH).to_torch()
     with torch.no_grad():
         losses = [model.loss(batch).item() for batch in loader]

@@ -1,7 +1,7 @@
 """Data and tensor parallel: four processes as a 2 x 2 mesh. Ranks that share a model share the data.
 
-`shard(rank, world)` takes the coordinates of the data-parallel axis alone. Tensor- and pipeline-parallel ranks of one
-model replica have the same data coordinate, so they compute the same batch; nothing is sent between them.
+`shard(rank, world)` takes the coordinates of the data-parallel axis only. Tensor- and pipeline-parallel ranks of one
+model replica have the same data coordinate, so they compute the same batch; no data is sent between them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def work(rank: int, meeting_place: str) -> None:
         dist.all_gather(across_tensor, ids, group=mesh.get_group("tensor"))
         across_data = [torch.empty_like(ids) for _ in range(DATA)]
         dist.all_gather(across_data, ids, group=mesh.get_group("data"))
-        # The same rows on the tensor ranks of a replica; other rows on the other replica, together the global batch.
+        # Tensor ranks of a replica have the same rows; the two replicas together have the global batch.
         assert all(torch.equal(part, ids) for part in across_tensor)
         assert torch.equal(torch.cat(across_data), pipeline().batch(BATCH).to_torch().batch_at(step)["input_ids"])
         if tensor_rank == 0:

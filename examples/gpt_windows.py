@@ -1,4 +1,4 @@
-"""Sliding windows over one text: `create_dataset` and `create_dataloader`, giving `(inputs, targets)`."""
+"""Sliding windows over one text: `create_dataset` and `create_dataloader`, which yield `(inputs, targets)`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TEXT = "The quick brown fox jumps over the lazy dog and runs fast across the fie
 
 
 class Words:
-    """A tokenizer of one's own: anything with `encode` and a vocabulary size will do. Here words count from 1."""
+    """Your own tokenizer: any object with `encode` and a vocabulary size. Here word ids start at 1."""
 
     vocab_size = 100
 
@@ -17,7 +17,7 @@ class Words:
 
 
 def show_windows() -> None:
-    """Every window, so that the overlap can be seen."""
+    """Prints every window, to show the overlap."""
     dataset = ps.create_dataset(dataset_type="gpt_v1", txt=TEXT, tokenizer=Words(), max_length=4, stride=2)
     print(f"tokens 1 to {len(TEXT.split())}, max_length=4, stride=2: {len(dataset)} samples")
     for number, (inputs, targets) in enumerate(dataset, start=1):
@@ -31,7 +31,7 @@ def show_windows() -> None:
 
 
 def common_configurations() -> None:
-    """How stride and batch size change what an epoch is."""
+    """Prints the number of batches for several strides and batch sizes."""
     text = "".join(f"Line {i}: the loader cuts windows out of one long sequence of tokens.\n" for i in range(400))
     print(f"\na text of {len(text):,} bytes, one token per byte")
     for name, stride, batch_size in (

@@ -32,7 +32,7 @@ class TinyLM(torch.nn.Module):
 
 
 class Stop(TrainerCallback):
-    """Saves and stops after a few steps, as a lost machine would."""
+    """Saves a checkpoint and stops after a few steps."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == STOP:
@@ -54,7 +54,7 @@ def train(folder: Path, interrupted: bool = False, resume: str | None = None) ->
             use_cpu=True,
             dataloader_pin_memory=False,
         ),
-        # A tokenizer of your own goes where "bytes" is; the engine masks the prompt out of the labels.
+        # Replace "bytes" with your tokenizer; the engine sets the labels of the prompt to -100.
         train_dataset=PreprocessedDataset(RECORDS, PromptEngine("bytes", "alpaca", eos=0)),
         data_collator=create_collate_fn(pad_token_id=0),
         callbacks=[Stop()] if interrupted else [],
@@ -66,11 +66,11 @@ def train(folder: Path, interrupted: bool = False, resume: str | None = None) ->
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        whole = train(folder / "whole").seen
+        expected = train(folder / "uninterrupted").seen
         before = train(folder / "run", interrupted=True).seen
         after = train(folder / "run", resume=str(folder / "run" / f"checkpoint-{STOP}")).seen
-    print(f"{len(whole)} steps undisturbed; {len(before)} before the stop and {len(after)} after it")
-    assert before + after == whole
+    print(f"{len(expected)} steps uninterrupted; {len(before)} before the stop and {len(after)} after it")
+    assert before + after == expected
     print("the batches are the same")
 
 

@@ -1,4 +1,4 @@
-"""A jitted training step fed by `to_jax`: shapes never change, so it is compiled once."""
+"""A jitted training step fed by `to_jax`: shapes are static, so it is compiled once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def main() -> None:
     text = "".join(path.read_text() for path in sorted(Path(__file__).parent.glob("*.py")))
     dataset = ps.open_tokens(list(text.encode()), vocab_size=VOCAB).windows(LENGTH, stride=16)
 
-    # One device: leave `sharding` out. Here rows are spread over all devices there are.
+    # With one device, omit `sharding`. Here rows are sharded over all devices.
     mesh = Mesh(jax.devices(), ("data",))
     rows = NamedSharding(mesh, PartitionSpec("data"))
     loader = dataset.shuffle(seed=7).repeat().batch(8 * len(jax.devices())).to_jax(sharding=rows)

@@ -60,11 +60,11 @@ def main() -> None:
     warnings.filterwarnings("ignore", module="lightning")  # advice about worker processes, which are threads here
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        whole = train(folder / "whole", STEPS)
+        expected = train(folder / "uninterrupted", STEPS)
         before = train(folder / "run", STOP)
         after = train(folder / "more", STEPS, resume=folder / "run" / f"step={STOP}.ckpt")
-    print(f"{len(whole)} steps undisturbed; {len(before)} before the stop and {len(after)} after it")
-    assert before + after == whole
+    print(f"{len(expected)} steps uninterrupted; {len(before)} before the stop and {len(after)} after it")
+    assert before + after == expected
     print("the batches are the same")
 
 

@@ -1,4 +1,4 @@
-"""The micro-transformer's pipeline: train a tokenizer, make both loaders, train, look at the validation loss."""
+"""The micro-transformer: train a tokenizer, build both loaders, train, print the validation loss."""
 
 from __future__ import annotations
 

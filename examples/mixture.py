@@ -1,4 +1,4 @@
-"""Three sources in given proportions, and how to change the proportions from the data's sizes."""
+"""Three sources mixed by weight, and weights computed from the sizes of the sources."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main(cache: Path) -> None:
         print(f"  {name:<6} asked {WEIGHTS[source]:.2f}  drawn {counts[source] / 50:.2f} in 50 rows looked at")
         assert abs(counts[source] / 50 - WEIGHTS[source]) < 0.2
 
-    # A mixture resumes like everything else.
+    # A mixture resumes exactly, too.
     again = mixed.batch(40).to_numpy()
     again.load_state_dict(loader.state_dict())
     assert (next(iter(again))["input_ids"] == loader.batch_at(50)["input_ids"]).all()

@@ -1,4 +1,4 @@
-"""Save, and go on elsewhere: another number of ranks, another batch size, the same sequence of rows."""
+"""Elastic resume: another world size, another batch size, the same sequence of rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ROWS = ps.from_arrays({"row": range(1000)}).shuffle(seed=7)
 
 
 def main() -> None:
-    undisturbed = ROWS.batch(12).to_numpy()
-    told = np.concatenate([batch["row"] for batch in islice(undisturbed, 20)])
+    uninterrupted = ROWS.batch(12).to_numpy()
+    expected = np.concatenate([batch["row"] for batch in islice(uninterrupted, 20)])
 
     # One process, batches of 12, stopped after five of them.
     first = ROWS.batch(12).to_numpy()
@@ -22,7 +22,7 @@ def main() -> None:
     saved = json.dumps(first.state_dict())
     print(f"saved after {first.step} batches of 12, {len(saved)} bytes: {saved[:58]}...")
 
-    # Four ranks, batches of 24 together. Every rank loads the same few bytes.
+    # Four ranks, global batches of 24. Every rank loads the same state.
     ranks = [ROWS.shard(rank, world=4).batch(24).to_numpy() for rank in range(4)]
     for loader in ranks:
         loader.load_state_dict(json.loads(saved))
@@ -41,12 +41,12 @@ def main() -> None:
         seen.append(np.concatenate([part["row"] for part in parts]))
 
     rows = np.concatenate(seen)
-    print(f"{len(rows)} rows over three set-ups, as if nothing had happened: {np.array_equal(rows, told)}")
-    assert np.array_equal(rows, told)
+    print(f"{len(rows)} rows over three set-ups, equal to an uninterrupted run: {np.array_equal(rows, expected)}")
+    assert np.array_equal(rows, expected)
 
-    # Time travel: any step, past or future, without moving.
+    # Random access: any step, past or future; the position does not change.
     loader = ROWS.batch(12).to_numpy()
-    assert np.array_equal(loader.batch_at(3)["row"], told[36:48])
+    assert np.array_equal(loader.batch_at(3)["row"], expected[36:48])
     assert loader.step == 0
     print("batch 1,000,000 begins with rows", loader.batch_at(1_000_000)["row"][:4].tolist())
     print("why(step=3, row=5):", json.dumps(loader.why(3, row=5)))

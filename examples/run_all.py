@@ -1,4 +1,4 @@
-"""`make examples`: runs every example as a user would, each with a time limit; the exit code tells whether all ran."""
+"""`make examples`: runs every example in its own process, with a time limit; the exit code is 0 if all succeed."""
 
 from __future__ import annotations
 

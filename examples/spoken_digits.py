@@ -1,8 +1,8 @@
 """Spoken digits from WAV files: log-mel features, masks and shifts, a small convolutional net.
 
-python examples/spoken_digits.py [FOLDER of files named 7_speaker_12.wav; without one, sounds are made up]
+python examples/spoken_digits.py [FOLDER of files named 7_speaker_12.wav; without one, sounds are generated]
 
-The last take of every digit and speaker is kept for testing; it is never trained on.
+The last recording of every digit and speaker is the test set.
 """
 
 import sys
@@ -24,7 +24,7 @@ RATE, STEPS = 8000, 250
 
 
 def make_up(folder: Path) -> None:
-    """Ten "words", each two gliding tones, said by six "speakers" of different pitch, five times, with noise."""
+    """Generates ten "words" of two gliding tones each, by six "speakers" of different pitch, five times, with noise."""
     rng = np.random.default_rng(0)
     for digit, voice, take in product(range(10), range(6), range(5)):
         t = np.arange(int(RATE * rng.uniform(0.3, 0.6))) / RATE
@@ -35,7 +35,7 @@ def make_up(folder: Path) -> None:
 
 
 def standard(columns: dict[str, Any]) -> dict[str, Any]:
-    """Each recording with mean 0 and deviation 1: loudness does not matter, and a masked stretch is an average one."""
+    """Normalizes each recording to mean 0 and deviation 1: loudness does not matter, a masked span is the mean."""
     centred = columns["mel"] - columns["mel"].mean(axis=(1, 2), keepdims=True)
     return {**columns, "mel": centred / (centred.std(axis=(1, 2), keepdims=True) + 1e-5)}
 

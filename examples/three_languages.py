@@ -1,4 +1,4 @@
-"""Three languages of very different size in one run: shares by temperature, a cap on repetition, counts, resume."""
+"""Three languages of very different size in one run: weights by temperature, a cap on repetition, counts, resume."""
 
 from __future__ import annotations
 
