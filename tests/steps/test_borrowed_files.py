@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from penstock import BadRecords
-from penstock.codecs.image.decode import How, decode, decode_onto
+from penstock.codecs.image.decode import ImageOptions, decode, decode_onto
 from penstock.codecs.image.probe import probe
 from penstock.core.errors import RecordError
 from penstock.core.limits import LIMITS, Limits
@@ -103,8 +103,8 @@ def test_a_header_changed_for_a_call_is_put_back(cut: int) -> None:
     out = np.empty((24, 24, 3), np.uint8)
     if cut:
         with pytest.raises(RecordError):
-            decode_onto(out, mine, How(own=True), (0, 0, 60, 60), "", info)
+            decode_onto(out, mine, ImageOptions(own=True), (0, 0, 60, 60), "", info)
     else:
-        decode_onto(out, mine, How(own=True), (0, 0, 40, 40), "", info)
+        decode_onto(out, mine, ImageOptions(own=True), (0, 0, 40, 40), "", info)
         assert np.array_equal(out, decode(data, crop=(0, 0, 40, 40), size=(24, 24)))
     assert bytes(mine) == data

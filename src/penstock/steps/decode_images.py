@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.codecs.image.batch import fill_row
-from penstock.codecs.image.decode import How
+from penstock.codecs.image.decode import ImageOptions
 from penstock.codecs.image.geometry import center_crop_params, crop_params, flip_params, opencv
 from penstock.codecs.image.jpeg import CHANNELS
 from penstock.codecs.image.normalise import Stat, normalise, table_for
@@ -123,7 +123,7 @@ class DecodeImages(MediaStep):
 
         `own`: nobody else looks at their bytes.
         """
-        how = How(self.mode, self.exif, self.method, self.strict, limits=self.limits, own=own)
+        how = ImageOptions(self.mode, self.exif, self.method, self.strict, limits=self.limits, own=own)
         datas, infos = self._look(medias)
         boxes = self.boxes(infos, keys)
         flips = flip_params(keys, self.mirror).tolist() if self.mirror else [False] * len(datas)

@@ -1,8 +1,8 @@
-"""Files by path or URL: finding, opening, reading ranges.
+"""Finds, opens and reads files by path or URL.
 
-Local paths use the operating system directly; other places go through fsspec, from an allow-list of schemes. Chained
-URLs (`a::b`) and commands (`pipe:`) are never followed, and only regular files are opened, so a named pipe or a
-device cannot hang a reader.
+Local paths use the operating system directly; URLs go through fsspec, from an allow-list of schemes. Chained URLs
+(`a::b`) and commands (`pipe:`) are refused, and only regular files are opened, so a named pipe or a device cannot
+block a reader.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Options = Mapping[str, Any] | None
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 _BLOCK = 4 << 20
-_seen: dict[tuple[str, int, str], str] = {}
+_ids: dict[tuple[str, int, str], str] = {}
 SCHEMES = ("file", "local", "http", "https", "s3", "gs", "az", "abfs", "hf", "memory")
 _EXTRAS = {"http": "http", "https": "http", "s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "hf": "hf"}
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 class Stamp(NamedTuple):
-    """What a file looked like from outside. `tag` is its modification time or ETag; empty when the place has none."""
+    """Size and `tag` of a file. `tag` is its modification time or ETag; empty if the storage has neither."""
 
     size: int
     tag: str
 
 
 def scheme(path: str) -> str:
-    """The scheme of a URL, checked against the allow-list; "" for a local path.
+    """Returns the scheme of a URL, checked against the allow-list; "" for a local path.
 
     >>> scheme("s3://bucket/a.jsonl"), scheme("data/a.jsonl")
     ('s3', '')
@@ -47,7 +47,7 @@ def scheme(path: str) -> str:
         raise UsageError(
             "a plain path or URL",
             got=repr(path),
-            fix="name the file itself; commands (pipe:) and chained URLs (::) are never followed",
+            fix="name the file itself; commands (pipe:) and chained URLs (::) are not supported",
         )
     if not match:
         return ""
@@ -62,12 +62,12 @@ def scheme(path: str) -> str:
 
 
 def local(path: str) -> str:
-    """A local path without its `file://` or `local://`."""
+    """Returns a local path without its `file://` or `local://`."""
     return _URL.sub("", path, count=1) if path.startswith(("file://", "local://")) else path
 
 
 def filesystem(path: str, options: Options = None) -> Any:
-    """The fsspec filesystem of a URL."""
+    """Returns the fsspec filesystem of a URL."""
     fsspec = need("fsspec", extra="all")
     name = scheme(path)
     try:
@@ -82,10 +82,10 @@ def filesystem(path: str, options: Options = None) -> Any:
 
 
 def expand(paths: Paths, storage_options: Options = None, suffixes: Sequence[str] = ()) -> list[str]:
-    """Files named by paths, globs, folders and URLs.
+    """Lists the files of paths, globs, folders and URLs.
 
-    What a glob or folder gives is sorted by name; several arguments keep their order; a file met twice counts once.
-    Folders are walked to the bottom without hidden files, keeping names that end in one of `suffixes`.
+    The files of a glob or folder are sorted by name; several arguments keep their order; a file found twice is listed
+    once. Folders are searched recursively without hidden files, for names that end in one of `suffixes`.
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -93,11 +93,11 @@ def expand(paths: Paths, storage_options: Options = None, suffixes: Sequence[str
     >>> [os.path.basename(p) for p in expand(folder / "*.txt")]
     ['a.txt', 'b.txt']
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not given:
+    items = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not items:
         raise UsageError("at least one path", got="an empty list", fix="name a file, a folder, a glob or a URL")
     found: dict[str, None] = {}
-    for item in given:
+    for item in items:
         path = os.fspath(item)
         if not isinstance(path, str):
             raise UsageError("a path as str", got=repr(path), fix="decode it with os.fsdecode")
@@ -108,7 +108,7 @@ def expand(paths: Paths, storage_options: Options = None, suffixes: Sequence[str
                 f"files{wanted} at {path!r}",
                 got="nothing matches",
                 where=f"looked in {_looked_in(path)}",
-                fix="check the spelling and the current folder; ** in a glob goes through subfolders",
+                fix="check the spelling and the current folder; ** in a glob includes subfolders",
             )
         found.update(dict.fromkeys(matches))
     return list(found)
@@ -127,7 +127,7 @@ def _expand_local(path: str, suffixes: Sequence[str]) -> list[str]:
         path = os.path.expanduser(path)
     if os.path.isdir(path):
         return _walk(path, suffixes)
-    if os.path.lexists(path):  # a name that looks like a glob may be a file's own
+    if os.path.lexists(path):  # a file name may contain glob characters
         check_regular(path)
         return [path]
     matches: list[str] = []
@@ -161,12 +161,12 @@ def _expand_remote(path: str, options: Options, suffixes: Sequence[str]) -> list
         raise _unreadable(path, error) from error
     full = sorted(m if _URL.match(m) else fs.unstrip_protocol(m) for m in matches)
     for match in full:
-        scheme(match)  # a listing is data too: it may not lead to another kind of place
+        scheme(match)  # a listing is untrusted: it must not lead to another scheme
     return full
 
 
 def check_regular(path: str) -> os.stat_result:
-    """The stat of a local file, or an error naming it: missing, unreadable, a pipe, a device or a folder."""
+    """Returns the stat of a local file; raises if it is missing, unreadable, a pipe, a device or a folder."""
     try:
         found = os.stat(path)
     except (OSError, ValueError) as error:
@@ -184,12 +184,12 @@ def _unreadable(path: str, error: Exception) -> PenstockError:
         "a file that can be read",
         got="it does not exist" if missing else str(reason),
         where=path,
-        fix="was it moved or deleted? give its new path" if missing else "check its permissions and its place",
+        fix="was it moved or deleted? pass its new path" if missing else "check its permissions and its storage",
     )
 
 
 def open_read(path: str, storage_options: Options = None) -> BinaryIO:
-    """Opens a file for reading bytes, unbuffered when it is local."""
+    """Opens a file for reading bytes, unbuffered if it is local."""
     try:
         if not scheme(path):
             check_regular(local(path))
@@ -202,9 +202,9 @@ def open_read(path: str, storage_options: Options = None) -> BinaryIO:
 
 
 def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> Stamp:
-    """Size and modification mark of a file, to notice later that it changed.
+    """Returns size and modification tag of a file, to detect later changes.
 
-    `fresh=False` takes a remote file's facts from a listing just made instead of asking for each file again.
+    `fresh=False` uses the cached listing of a remote folder instead of one request per file.
     """
     if not scheme(path):
         found = check_regular(local(path))
@@ -218,24 +218,19 @@ def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> 
         raise _unreadable(path, error) from error
     if info.get("size") is None:
         raise DataError(
-            "a file whose size is known", got="the server does not tell it", where=path, fix="download it first"
+            "a file of known size", got="the server does not report it", where=path, fix="download it first"
         )
     marks = (info.get(k) for k in ("ETag", "etag", "LastModified", "last_modified", "mtime", "updated", "created"))
     return Stamp(int(info["size"]), next((str(m) for m in marks if m), ""))
 
 
 def size(path: str, storage_options: Options = None) -> int:
-    """Bytes in a file."""
+    """Returns the size of a file in bytes."""
     return stamp(path, storage_options).size
 
 
-def read_range(path: str, start: int, stop: int, storage_options: Options = None) -> bytes:
-    """Bytes [start, stop) of a file, all of them or an error."""
-    return read_ranges(path, [(start, stop)], storage_options)[0]
-
-
 def read_ranges(path: str, ranges: Sequence[tuple[int, int]], storage_options: Options = None) -> list[bytes]:
-    """Several ranges of one file: one open for a local file, concurrent requests where the place allows them."""
+    """Reads byte ranges [start, stop) of a file, each complete or an error; remote requests are concurrent."""
     if not scheme(path):
         with open_read(path) as file:
             return [read_at(file.fileno(), start, stop, path) for start, stop in ranges]
@@ -247,14 +242,14 @@ def read_ranges(path: str, ranges: Sequence[tuple[int, int]], storage_options: O
         raise _unreadable(path, error) from error
     out = []
     for (start, stop), data in zip(ranges, answers, strict=True):
-        # A server without range requests answers with the whole file.
-        whole = len(data) > stop - start
-        out.append(_exact(data[start:stop] if whole else data, start, stop, path))
+        # A server without range requests answers with the full file.
+        full = len(data) > stop - start
+        out.append(_exact(data[start:stop] if full else data, start, stop, path))
     return out
 
 
 def read_at(handle: int, start: int, stop: int, path: str) -> bytes:
-    """Bytes [start, stop) of an open local file, without moving its position, so threads may share it."""
+    """Reads bytes [start, stop) of an open local file without moving its position, so that threads can share it."""
     data = _pread(handle, stop - start, start)
     while len(data) < stop - start and (more := _pread(handle, stop - start - len(data), start + len(data))):
         data += more
@@ -263,7 +258,7 @@ def read_at(handle: int, start: int, stop: int, path: str) -> bytes:
 
 if hasattr(os, "pread"):
     _pread = os.pread
-else:  # Windows: one position per descriptor, so readers take turns
+else:  # Windows: one position per descriptor, so reads are serialised
     import threading
 
     _turn = threading.Lock()
@@ -280,26 +275,26 @@ def _exact(data: bytes, start: int, stop: int, path: str) -> bytes:
             f"bytes {start} to {stop}",
             got=f"{len(data)} of {stop - start} bytes",
             where=path,
-            fix="the file was cut short or replaced; read it again from the start",
+            fix="the file was truncated or replaced; open it again",
         )
     return data
 
 
 def file_id(path: str, storage_options: Options = None) -> str:
-    """Id of a file's bytes, whatever its name: xxh3-128, as `core.hashing`.
+    """Returns the id of a file's bytes, independent of its name: xxh3-128, as in `core.hashing`.
 
-    Memory-bound when the file is in the page cache (several GB/s). A file met again in this process with the same size
-    and modification time is not read again; nothing is remembered on disk.
+    Several GB/s for a file in the page cache. A file with the same size and modification time is read once per
+    process; nothing is stored on disk.
     """
-    seen = stamp(path, storage_options)
-    key = (path, seen.size, seen.tag)
-    if seen.tag and key in _seen:
-        return _seen[key]
+    found = stamp(path, storage_options)
+    key = (path, found.size, found.tag)
+    if found.tag and key in _ids:
+        return _ids[key]
     state = xxhash.xxh3_128()
     with open_read(path, storage_options) as file:
         while block := file.read(_BLOCK):
             state.update(block)
     result = state.hexdigest()
-    if seen.tag:
-        _seen[key] = result
+    if found.tag:
+        _ids[key] = result
     return result

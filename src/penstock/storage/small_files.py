@@ -1,7 +1,7 @@
-"""Small files read whole, with as few calls as can be, into memory that serves again.
+"""Reads small files completely, with few system calls, into a reused buffer.
 
-A picture of 50 KB is read in a few microseconds; fresh memory for it costs as much again in page faults. `Arena` is
-where a step reads what it has decoded before it reads the next: see `steps.decode_images`.
+An image of 50 KB is read in a few microseconds; fresh memory for it costs as much again in page faults. `Arena` is the
+reused buffer for files that are decoded before the next ones are read: see `steps.decode_images`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from penstock.core.limits import Limits
 
 ARENA_BYTES = 64 << 20
 
-# A pipe that nobody writes to must not hold us; of files these flags change nothing.
+# O_NONBLOCK: opening a named pipe without a writer must not block. It has no effect on regular files.
 _OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Arena:
-    """Memory for the files of one batch; `clear` makes all of it free again, whoever still looks at it.
+    """A reused buffer for the files of one batch. `clear` frees all of it, also what views still refer to.
 
     >>> arena = Arena()
     >>> view = arena.take(3)
@@ -37,7 +37,7 @@ class Arena:
         self._at = self._spent = 0
 
     def take(self, size: int) -> memoryview | None:
-        """Room for so many bytes; None when the arena is full."""
+        """Returns a view of `size` free bytes; None if the arena is full."""
         end = self._at + size
         if end > len(self._held):
             more = max(1 << 20, 2 * len(self._held), size)
@@ -53,7 +53,7 @@ class Arena:
 def read_whole(
     path: str | os.PathLike[str], limits: Limits, *, where: str = "", arena: Arena | None = None
 ) -> bytes | memoryview:
-    """The bytes of a regular file of at most `limits.record_bytes`, its size checked before it is read."""
+    """Reads a complete regular file of at most `limits.record_bytes`; its size is checked first."""
     opened, size = open_regular(path, limits, where)
     try:
         room = arena.take(size) if arena is not None and hasattr(os, "readv") else None
@@ -65,9 +65,9 @@ def read_whole(
 
 
 def open_regular(path: str | os.PathLike[str], limits: Limits, where: str) -> tuple[int, int]:
-    """A descriptor, to be closed, and the size of a regular file of at most `limits.record_bytes`."""
+    """Opens a regular file of at most `limits.record_bytes`. Returns its descriptor, to be closed, and its size."""
     try:
-        opened = os.open(path, _OPEN)  # plain calls: a file object costs more than reading a small picture
+        opened = os.open(path, _OPEN)  # system calls: a file object costs more than reading a small image
     except OSError as error:
         raise _unreadable(error, where) from error
     found = os.fstat(opened)
@@ -89,7 +89,7 @@ def _unreadable(error: OSError, where: str) -> RecordError:
 
 
 def read_open(opened: int, size: int) -> bytes:
-    """Up to `size` bytes of an open file; fewer where it ends before."""
+    """Reads up to `size` bytes of an open file; fewer if it ends before."""
     data = os.read(opened, size)
     while len(data) < size and (more := os.read(opened, size - len(data))):
         data += more
@@ -100,4 +100,4 @@ def _into(opened: int, room: memoryview) -> memoryview:
     at = os.readv(opened, [room])
     while at < len(room) and (more := os.readv(opened, [room[at:]])):
         at += more
-    return room if at == len(room) else room[:at]  # shorter: the file was cut meanwhile
+    return room if at == len(room) else room[:at]  # shorter: the file was truncated meanwhile

@@ -1,7 +1,7 @@
-"""Encoded audio to float32 samples: just the seconds wanted, at the rate wanted.
+"""Decodes a slice of encoded audio to float32 samples at a chosen sample rate.
 
-Seeks to the slice and reads only that, from a path or from bytes. Reads go in blocks, so a header that lies about its
-length costs one block (4 MB a channel), not what it claims. Reading and resampling run outside the interpreter lock.
+Seeks to the slice and reads only that, from a path or from bytes. Reads go in blocks, so a header with a wrong length
+costs one block (4 MB per channel), not the length it claims. Reading releases the GIL.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def decode(
     where: str = "",
     limits: Limits = LIMITS,
 ) -> NDArray[np.float32]:
-    """Samples from `start` seconds on, `duration` seconds of them (None: to the end), at `sample_rate` (None: its own).
+    """Decodes `duration` seconds (None: to the end) from `start` on, at `sample_rate` (None: the file's own).
 
-    `mono=True` gives (n,): the mean of the channels. `mono=False` gives (n, channels), whatever their number.
-    A slice that reaches past the end is shorter; one that begins there is an error. A slice is resampled by itself.
+    `mono=True` returns (n,), the mean of the channels; `mono=False` returns (n, channels). A slice that extends past
+    the end is shorter; one that begins after the end raises. A slice is resampled on its own.
 
     >>> x = np.linspace(-0.5, 0.5, 8000)
     >>> decode(wav.encode(x, 8000), start=0.5, duration=0.25).shape
@@ -61,7 +61,7 @@ def decode(
 
 
 def _wav_blocks(file: Any, info: wav.WavInfo, first: int, wanted: int, where: str) -> NDArray[np.float32]:
-    # the walk has checked that the frames are really there, so the whole slice is read at once
+    # `wav.walk` has checked that the file holds these frames, so the full slice is read at once
     return wav.read(file, info, first, wanted, where)
 
 
@@ -78,12 +78,12 @@ def _sound_blocks(sound: Any, info: AudioInfo, first: int, wanted: int, where: s
             parts.append(part)
             done += len(part)
     except Exception as error:  # libsndfile's wrapper raises its own and RuntimeError, by version
-        raise RecordError(f"a whole {info.format}", got=f"{error}", where=where, fix="fetch it again") from error
+        raise RecordError(f"an intact {info.format} file", got=f"{error}", where=where, fix="fetch it again") from error
     if done < wanted and info.frames >= 0:
         raise RecordError(
             f"{wanted:,} frames from frame {first:,}, as the header of this {info.format} says",
             got=f"{done:,}",
             where=where,
-            fix="the file was cut short or damaged: fetch it again or leave it out",
+            fix="the file is truncated or damaged: fetch it again or leave it out",
         )
     return np.concatenate(parts) if parts else np.empty((0, info.channels), np.float32)

@@ -1,4 +1,4 @@
-"""Spectrograms, mel filterbanks, log-mel and MFCC in NumPy, by the definitions of librosa and torchaudio.
+"""Spectrograms, mel filterbanks, log-mel and MFCC in NumPy, as defined by librosa and torchaudio.
 
 The two libraries differ in conventions, not in formulas, so every convention is an argument:
 
@@ -108,7 +108,7 @@ def mel_filterbank(
     sample_rate: int, n_fft: int, n_mels: int = 80, *, fmin: float = 0.0, fmax: float | None = None,
     scale: str = "slaney", norm: str | None = "slaney",
 ) -> F32:  # fmt: skip
-    """Triangles (n_mels, 1 + n_fft // 2) evenly spaced in mel; `norm="slaney"` gives each an area of 1 (per Hz).
+    """Triangular filters (n_mels, 1 + n_fft // 2), evenly spaced in mel; `norm="slaney"` scales each to area 1 (in Hz).
 
     >>> mel_filterbank(16000, 400, 80).shape
     (80, 201)
@@ -146,7 +146,7 @@ def mel_spectrogram(
 
 
 def to_db(power: NDArray[Any], *, ref: float = 1.0, amin: float = 1e-10, top_db: float | None = 80.0) -> F32:
-    """10 log10(power / ref), floored at `amin`, and no more than `top_db` below the largest value (of each item).
+    """10 log10(power / ref), clipped below at `amin` and at `top_db` below the largest value of each item.
 
     >>> to_db(np.array([1.0, 0.1, 0.0])).tolist()
     [0.0, -10.0, -80.0]
@@ -160,7 +160,7 @@ def to_db(power: NDArray[Any], *, ref: float = 1.0, amin: float = 1e-10, top_db:
 
 
 def log_mel(audio: NDArray[Any], sample_rate: int = 16000, *, floor: float = 1e-5, **mel_args: Any) -> F32:
-    """Natural logarithm of the mel spectrogram, floored: log(max(mel, floor)).
+    """Natural logarithm of the mel spectrogram: log(max(mel, floor)).
 
     >>> round(float(log_mel(np.zeros(16000, np.float32)).max()), 3)
     -11.513
@@ -169,7 +169,7 @@ def log_mel(audio: NDArray[Any], sample_rate: int = 16000, *, floor: float = 1e-
 
 
 def whisper_log_mel(audio: NDArray[Any], n_mels: int = 80) -> F32:
-    """The features Whisper was trained on, of 16 kHz audio: log10, 8 below the maximum at least, then (x + 4) / 4.
+    """Whisper's input features of 16 kHz audio: log10, clipped at 8 below the maximum, then (x + 4) / 4.
 
     >>> whisper_log_mel(np.zeros(16000, np.float32)).shape
     (80, 100)

@@ -1,8 +1,8 @@
-"""Looks at the header of an audio file: rate, length, channels, before memory is spent on samples.
+"""Reads the header of an audio file: sample rate, length and channels, before memory is allocated for samples.
 
-Plain WAV is walked here; FLAC, Ogg (Vorbis, Opus), MP3, AIFF and the rest of libsndfile's formats are opened by
-soundfile, which reads their header. Longer than the limit, or no audio, is refused with a `RecordError`.
-A cut WAV, AIFF or FLAC is noticed; Ogg and MP3 do not state their length, so there a cut file is a shorter one.
+Plain WAV is parsed here; FLAC, Ogg (Vorbis, Opus), MP3, AIFF and the other formats of libsndfile are opened by
+soundfile. A file that is longer than the limit, or not audio, raises `RecordError`. A truncated WAV, AIFF or FLAC is
+detected; Ogg and MP3 do not state their length, so a truncated file is a shorter one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Media = bytes | bytearray | memoryview | str | os.PathLike[str]
 
 UNKNOWN_FRAMES = 1 << 60
 MAX_CHANNELS = 64
-WHOLE_BYTES = 256 << 10  # files up to this are read whole at once: a header in many small reads costs more
+READ_AT_ONCE = 256 << 10  # files up to this size are read completely: many small reads of a header cost more
 
 
 @dataclass(frozen=True, slots=True)
 class AudioInfo:
-    """What the header says. `frames` is -1 where a stream does not state its length."""
+    """The header of an audio file. `frames` is -1 if the format does not state its length."""
 
     format: str
     sample_rate: int
@@ -38,12 +38,12 @@ class AudioInfo:
 
     @property
     def seconds(self) -> float:
-        """Length in seconds; -1 where unknown."""
+        """Length in seconds; -1 if unknown."""
         return self.frames / self.sample_rate if self.frames >= 0 else -1.0
 
 
 def probe(data: Media, *, where: str = "", limits: Limits = LIMITS) -> AudioInfo:
-    """The header of encoded bytes, or of a file.
+    """Reads the header of encoded bytes, or of a file.
 
     >>> import numpy as np
     >>> probe(wav.encode(np.zeros(800), 8000)).seconds
@@ -55,7 +55,7 @@ def probe(data: Media, *, where: str = "", limits: Limits = LIMITS) -> AudioInfo
 
 @contextmanager
 def opened(data: Media, where: str, limits: Limits) -> Iterator[tuple[AudioInfo, Any, wav.WavInfo | None]]:
-    """Header and an open handle: a binary file with its `WavInfo`, or a `soundfile.SoundFile` with None."""
+    """Yields the header and an open handle: a binary file with its `WavInfo`, or a `soundfile.SoundFile` with None."""
     is_path = isinstance(data, str | os.PathLike)
     where = where or (os.fspath(data) if is_path else "")  # type: ignore[arg-type]
     file = _open(data, where, limits)
@@ -84,8 +84,8 @@ def opened(data: Media, where: str, limits: Limits) -> Iterator[tuple[AudioInfo,
         file.close()
 
 
-class _Calm(io.BytesIO):
-    """Bytes as a file whose `seek` stays put instead of raising: libsndfile calls it from C, with what headers say."""
+class _BytesFile(io.BytesIO):
+    """Bytes as a file whose `seek` ignores invalid positions: libsndfile calls it from C with values from headers."""
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         try:
@@ -96,12 +96,12 @@ class _Calm(io.BytesIO):
 
 def _open(data: Media, where: str, limits: Limits) -> BinaryIO:
     if not isinstance(data, str | os.PathLike):
-        return _Calm(data)
+        return _BytesFile(data)
     opened, size = open_regular(data, limits, where)
-    if size > WHOLE_BYTES:
+    if size > READ_AT_ONCE:
         return os.fdopen(opened, "rb")
     try:
-        return _Calm(read_open(opened, size))
+        return _BytesFile(read_open(opened, size))
     finally:
         os.close(opened)
 
@@ -115,12 +115,12 @@ def _sound(source: Any, head: bytes, where: str) -> Any:
             "audio (WAV, FLAC, Ogg, MP3, AIFF or another format libsndfile reads)",
             got=f"bytes beginning {head!r}: {getattr(error, 'error_string', error)}",
             where=where,
-            fix="remove the file, or convert it (AAC, M4A and video are not read)",
+            fix="remove the file, or convert it (AAC, M4A and video are not supported)",
         ) from error
 
 
 def _check_iff(head: bytes, total: int, where: str) -> None:
-    """AIFF states its length, and libsndfile reads a shorter file in silence."""
+    """Raises for a truncated AIFF, which libsndfile would read without an error."""
     if head[:4] == b"FORM" and head[8:11] == b"AIF" and int.from_bytes(head[4:8], "big") + 8 > total:
         stated = int.from_bytes(head[4:8], "big") + 8
         raise RecordError(f"an AIFF of {stated:,} bytes, as its header says", got=f"{total:,} bytes", where=where)
@@ -135,6 +135,6 @@ def _checked(info: AudioInfo, where: str, limits: Limits) -> AudioInfo:
             f"audio of at most {limits.audio_seconds:,.0f} seconds",
             got=f"{info.seconds:,.0f} seconds, according to its header",
             where=where,
-            fix="cut it in pieces, or pass limits=Limits(audio_seconds=...) if you trust it",
+            fix="split it, or pass limits=Limits(audio_seconds=...) if you trust it",
         )
     return info

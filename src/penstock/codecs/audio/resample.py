@@ -1,6 +1,6 @@
-"""Another sample rate, band-limited, through soxr (high quality). soxr holds the interpreter lock while it works.
+"""Changes the sample rate with soxr (band-limited, high quality). soxr holds the GIL while it runs.
 
-The number of samples that come out is `resampled_length`, exactly, so lengths can be planned before anything is read.
+The result has exactly `resampled_length` samples, so lengths can be planned before anything is read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_RATE = 10_000_000
 
 
 def resampled_length(samples: int, rate: int, new_rate: int) -> int:
-    """Samples after resampling: the nearest whole number, halves up.
+    """Number of samples after resampling, rounded to the nearest integer, halves up.
 
     >>> resampled_length(8001, 8000, 16000), resampled_length(3, 44100, 16000)
     (16002, 1)
@@ -26,7 +26,7 @@ def resampled_length(samples: int, rate: int, new_rate: int) -> int:
 
 
 def resample(samples: NDArray[Any], rate: int, new_rate: int, quality: str = "HQ") -> NDArray[np.float32]:
-    """(n,) or (n, channels) samples from `rate` to `new_rate`. `quality` is soxr's: QQ, LQ, MQ, HQ, VHQ.
+    """Resamples (n,) or (n, channels) from `rate` to `new_rate`. `quality` is soxr's: QQ, LQ, MQ, HQ, VHQ.
 
     >>> resample(np.zeros(800, np.float32), 8000, 16000).shape
     (1600,)

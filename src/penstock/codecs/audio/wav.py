@@ -1,9 +1,8 @@
-"""PCM and float WAV without a library: a walk over the chunks, then the wanted frames straight from the bytes.
+"""Reads PCM and float WAV without a library: parses the chunks, then reads the requested frames.
 
-WAV is most of what training reads, and its samples are one `np.frombuffer` away. The header's promise is checked
-against the file: a `data` chunk that claims more than there is means a truncated file and is refused (libsndfile
-reads on in silence). Sizes 0 and 0xFFFFFFFF are what programs write into pipes; there the rest of the file counts.
-Values equal libsndfile's float32 conversion.
+The header is checked against the file: a `data` chunk longer than the file means a truncated file and raises
+(libsndfile would read it without an error). Sizes 0 and 0xFFFFFFFF are what programs write into pipes; there the rest
+of the file is data. Values equal libsndfile's float32 conversion.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _MAX_CHUNKS = 1000
 
 @dataclass(frozen=True, slots=True)
 class WavInfo:
-    """Where the samples are and what they are. `encoded` is "u8", "i2", "i3", "i4", "f4" or "f8"."""
+    """Position and format of the samples. `encoded` is "u8", "i2", "i3", "i4", "f4" or "f8"."""
 
     sample_rate: int
     channels: int
@@ -38,12 +37,12 @@ class WavInfo:
 
 
 def is_wav(head: bytes) -> bool:
-    """Whether the first 12 bytes are those of a little-endian RIFF/WAVE file."""
+    """Whether these first 12 bytes begin a little-endian RIFF/WAVE file."""
     return head[:4] == b"RIFF" and head[8:12] == b"WAVE"
 
 
 def walk(file: BinaryIO, where: str) -> WavInfo | None:
-    """The header of an open WAV; None when the samples are in a codec that is not plain PCM or float.
+    """Reads the header of an open WAV; None if the codec is not plain PCM or float.
 
     >>> import io
     >>> walk(io.BytesIO(encode(np.zeros((5, 1)), 8000)), "").frames
@@ -74,7 +73,7 @@ def _format(body: bytes, where: str) -> tuple[int, int, str]:
     kind = {_PCM: {8: "u8", 16: "i2", 24: "i3", 32: "i4"}, _FLOAT: {32: "f4", 64: "f8"}}.get(tag, {}).get(bits, "")
     if kind and (channels < 1 or rate < 1 or align != channels * bits // 8):
         got = f"{channels} channels at {rate} Hz, {bits} bits, {align} bytes a frame"
-        raise RecordError("a WAV format chunk that agrees with itself", got=got, where=where)
+        raise RecordError("a consistent WAV format chunk", got=got, where=where)
     return rate, channels, kind
 
 
@@ -82,15 +81,15 @@ def _data(fmt: tuple[int, int, str] | None, offset: int, size: int, total: int, 
     if fmt is None:
         raise RecordError("a WAV format chunk before the samples", got="none", where=where)
     rate, channels, kind = fmt
-    there = total - offset
+    available = total - offset
     if size in (0, 0xFFFFFFFF):
-        size = there
-    if size > there:
+        size = available
+    if size > available:
         raise RecordError(
             f"{size:,} bytes of samples, as the header says",
-            got=f"{there:,} bytes",
+            got=f"{available:,} bytes",
             where=where,
-            fix="the file was cut short: fetch it again or leave it out",
+            fix="the file is truncated: fetch it again or leave it out",
         )
     if not kind:
         return None
@@ -99,7 +98,7 @@ def _data(fmt: tuple[int, int, str] | None, offset: int, size: int, total: int, 
 
 
 def read(file: BinaryIO, info: WavInfo, start: int, frames: int, where: str) -> NDArray[np.float32]:
-    """Frames [start, start + frames) as float32 (frames, channels) in [-1, 1]."""
+    """Reads frames [start, start + frames) as float32 (frames, channels) in [-1, 1]."""
     file.seek(info.offset + start * info.frame_bytes)
     raw = file.read(frames * info.frame_bytes)
     if len(raw) != frames * info.frame_bytes:
@@ -122,7 +121,7 @@ def _to_float(raw: bytes, kind: str) -> NDArray[np.float32]:
 
 
 def encode(samples: NDArray[np.floating], sample_rate: int) -> bytes:
-    """16-bit WAV bytes of (frames, channels) or (frames,) samples in [-1, 1]; for examples and tests.
+    """Encodes (frames, channels) or (frames,) samples in [-1, 1] as 16-bit WAV; for examples and tests.
 
     >>> len(encode(np.zeros(100), 8000))
     244

@@ -1,15 +1,14 @@
-"""Encoded bytes to uint8 pixels, decoding as few of them as the crop and the target size need.
+"""Decodes images to uint8 pixels, only as many as the crop and the target size need.
 
-The crop and the target are known before decoding, so a JPEG is decoded at 1/2, 1/4 or 1/8 of its size whenever the
-crop still covers the target there, and down to the crop's lower edge only; then the box is cut, resized (antialiased)
-and turned upright, in that order, so that turning costs only the small picture. JPEG goes through simplejpeg,
-everything else through Pillow.
-All of it runs outside the interpreter lock. Scratch memory is one buffer per thread of at most 32 MB.
+Crop and target size are known before decoding, so a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if the crop still
+covers the target there, and only down to the crop's lower edge; then the box is cropped, resized (antialiased) and
+oriented, in that order. JPEG is decoded by simplejpeg, everything else by Pillow; both release the GIL. Scratch memory
+is one buffer per thread of at most 32 MB.
 
-What becomes what: grey is repeated over R, G, B; CMYK is converted by Pillow's formula; palettes are resolved; alpha is
-dropped for "RGB" and "L" (as Pillow's `convert` does) and kept for "RGBA"; 16-bit grey is scaled to 8;
-animations give their first frame. 32-bit and float pixels, 12-bit and lossless JPEG, truncated or
-damaged files are refused with a `RecordError` that says so.
+Conversions: grey is repeated over R, G, B; CMYK is converted by Pillow's formula; palettes are resolved; alpha is
+dropped for "RGB" and "L" (as Pillow's `convert` does) and kept for "RGBA"; 16-bit grey is scaled to 8 bits; of
+animations the first frame is used. 32-bit and float pixels, 12-bit and lossless JPEG, truncated and damaged files
+raise `RecordError`.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from penstock.core.limits import LIMITS, Limits
 
 
 @dataclass(frozen=True, slots=True)
-class How:
-    """What is asked of every picture alike; checked once for all of them.
+class ImageOptions:
+    """Decoding options of all images of a step, checked once.
 
-    `own`: the bytes are nobody else's, so a JPEG's header may be changed for the time of a call.
+    `own`: the caller owns the bytes, so that a JPEG's header may be changed during a call.
     """
 
     mode: str = "RGB"
@@ -66,31 +65,31 @@ def decode(
     limits: Limits = LIMITS,
     info: ImageInfo | None = None,
 ) -> NDArray[np.uint8]:
-    """Pixels (H, W, C) of an encoded image, of `crop` (y, x, height, width) alone, at `size` (height, width).
+    """Decodes an image to pixels (H, W, C): only `crop` (y, x, height, width), resized to `size` (height, width).
 
-    `crop` is in full-resolution pixels of the picture as shown: after EXIF orientation with `exif="apply"` (the
-    default), as stored with `exif="ignore"` (a TIFF is upright either way: Pillow turns it). `strict=False` also takes
-    JPEGs that libjpeg could only patch up. `check="whole"` decodes a JPEG to its end even where the crop ends before,
-    for the sake of what libjpeg may notice there. `info` is the answer of `probe`, if you have it.
+    `crop` is in full-resolution pixels of the image as displayed: after EXIF orientation with `exif="apply"` (the
+    default), as stored with `exif="ignore"` (Pillow always orients a TIFF). `strict=False` also accepts JPEGs in which
+    libjpeg repaired damage. `check="whole"` decodes a JPEG to its end even if the crop ends before, to detect more
+    damage. `info` is the result of `probe`, if known.
 
     >>> import io, PIL.Image
     >>> file = io.BytesIO(); PIL.Image.new("RGB", (40, 30), (10, 200, 30)).save(file, "PNG")
     >>> decode(file.getvalue(), crop=(0, 0, 20, 20), size=(8, 8))[0, 0].tolist()
     [10, 200, 30]
     """
-    how = How(mode, exif, method, strict, check, limits)
+    how = ImageOptions(mode, exif, method, strict, check, limits)
     return np.ascontiguousarray(_decode(data, how, crop, size, where, info, None))
 
 
 def decode_onto(
     out: NDArray[np.uint8],
     data: Data,
-    how: How,
+    how: ImageOptions,
     crop: Box | None = None,
     where: str = "",
     info: ImageInfo | None = None,
 ) -> None:
-    """`decode` to the size of `out` (H, W, C), written there without another copy where the picture is upright."""
+    """Like `decode` with the size of `out` (H, W, C); writes there without another copy if no rotation is needed."""
     made = _decode(data, how, crop, out.shape[:2], where, info, out)
     if made is not out:
         out[...] = made
@@ -98,14 +97,14 @@ def decode_onto(
 
 def _decode(
     data: Data,
-    how: How,
+    how: ImageOptions,
     crop: Box | None,
     size: tuple[int, ...] | None,
     where: str,
     info: ImageInfo | None,
     out: NDArray[np.uint8] | None,
 ) -> NDArray[np.uint8]:
-    """The pixels, in `out` if no turning was needed, else in a new array or (size and crop None) as decoded."""
+    """Returns the pixels: in `out` if no rotation is needed, else in a new array or (size and crop None) as decoded."""
     if info is None:
         info = probe(data, where=where, limits=how.limits)
     turn = info.orientation if how.exif == "apply" else 1
@@ -148,12 +147,12 @@ def _stored_crop(info: ImageInfo, crop: Box | None, turn: int, where: str) -> Bo
 
 
 def _other(data: Data, mode: str, where: str, limits: Limits) -> NDArray[np.uint8]:
-    """Through Pillow: every format but common JPEG."""
+    """Decodes with Pillow: every format except RGB and grey JPEG."""
     image = open_pillow(data, where, limits, ("JPEG",) if bytes(data[:2]) == b"\xff\xd8" else FORMATS)
     if image.mode in ("F", "I") or (image.mode.startswith("I;") and not image.mode.startswith("I;16")):
         raise RecordError(
             "8 or 16 bits a channel", got=f"{image.format} of Pillow mode {image.mode!r}", where=where,
-            fix="scale the pixels to 8 bits first; what range they cover is yours to say",
+            fix="scale the pixels to 8 bits first: their range is not known here",
         )  # fmt: skip
     try:
         image.load()
@@ -165,7 +164,7 @@ def _other(data: Data, mode: str, where: str, limits: Limits) -> NDArray[np.uint
         pixels: NDArray[np.uint8] = np.asarray(image)
     except Exception as error:  # decoders of a dozen formats raise a dozen types on hostile bytes
         raise RecordError(
-            f"a whole {image.format}",
+            f"an intact {image.format}",
             got=f"{type(error).__name__}: {error}",
             where=where,
             fix="fetch the file again or leave it out",

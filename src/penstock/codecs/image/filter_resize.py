@@ -1,7 +1,7 @@
-"""Antialiased resizing of float or integer arrays in plain NumPy: two small matrix products for each image.
+"""Antialiased resizing of float or integer arrays in plain NumPy: two small matrix products per image.
 
 The filters are Pillow's: their support widens with the shrink factor, so that no pixel is skipped. Slower than the
-OpenCV path in `resize`, but for any dtype, any number of channels, and with nothing but NumPy.
+OpenCV path in `resize`, but works for any dtype and number of channels, and needs only NumPy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ METHODS = ("bilinear", "bicubic", "nearest")
 
 @lru_cache(maxsize=64)
 def weights(before: int, after: int, method: str = "bilinear") -> NDArray[np.float32]:
-    """The matrix (after, before) that resizes one axis; each row adds up to 1.
+    """Returns the matrix (after, before) that resizes one axis; each row sums to 1.
 
     >>> weights(4, 2).tolist()[0] == [np.float32(w / 7) for w in (3, 3, 1, 0)]
     True
@@ -58,7 +58,7 @@ def weights(before: int, after: int, method: str = "bilinear") -> NDArray[np.flo
 
 
 def resize_images(images: NDArray[Any], height: int, width: int, method: str = "bilinear") -> NDArray[np.float32]:
-    """(N, H, W, C) of any number type to float32 (N, height, width, C).
+    """Resizes (N, H, W, C) of any numeric dtype to float32 (N, height, width, C).
 
     >>> resize_images(np.full((1, 4, 6, 3), 9, np.uint8), 2, 3)[0, 0, 0].tolist()
     [9.0, 9.0, 9.0]

@@ -1,6 +1,6 @@
-"""Where to cut and how to turn: crop boxes, random ones drawn from keys, EXIF orientation, antialiased resize's plan.
+"""Crop boxes (fixed, and random ones drawn from keys) and EXIF orientation.
 
-Boxes are (y, x, height, width) in pixels of the picture as shown (orientation applied). Random boxes of a whole batch
+Boxes are (y, x, height, width) in pixels of the image as displayed (orientation applied). The random boxes of a batch
 are drawn in a few NumPy calls from record keys, before anything is decoded.
 """
 
@@ -18,7 +18,7 @@ from penstock.core.randomness import U64, integers, uniform
 Box = tuple[int, int, int, int]
 
 TRIES = 10
-"""Draws of area and ratio before a random resized crop falls back to the centre."""
+"""Draws of area and ratio before a random resized crop falls back to a centre crop."""
 
 _ATTEMPTS = np.arange(TRIES)
 
@@ -30,10 +30,9 @@ def crop_params(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> NDArray[np.int64]:
-    """Boxes (n, 4) of random resized crops: area a uniform share of the picture, log-uniform width/height ratio.
+    """Draws boxes (n, 4) of random resized crops: uniform share of the area, log-uniform width/height ratio.
 
-    Up to ten draws until the box fits, else the largest centred box within `ratio`: the rule most training recipes
-    mean by "random resized crop".
+    Up to ten draws until the box fits, else the largest centred box within `ratio`: the usual "random resized crop".
 
     >>> from penstock.core import randomness
     >>> boxes = crop_params(randomness.keys(randomness.key(7, "crop"), np.arange(3)), [100, 200, 50], [100, 300, 60])
@@ -60,7 +59,7 @@ def crop_params(
 
 
 def flip_params(keys: U64, p: float = 0.5) -> NDArray[np.bool_]:
-    """Whether each record is mirrored left to right; a draw apart from those of `crop_params`.
+    """Draws whether each record is flipped horizontally, independent of the draws of `crop_params`.
 
     >>> from penstock.core import randomness
     >>> flip_params(randomness.keys(1, np.arange(4)), p=1.0).tolist()
@@ -70,7 +69,7 @@ def flip_params(keys: U64, p: float = 0.5) -> NDArray[np.bool_]:
 
 
 def center_crop_params(heights: Any, widths: Any, ratio: float = 1.0, share: float = 1.0) -> NDArray[np.int64]:
-    """The largest centred box of width/height `ratio`, then `share` of its sides (0.875 is evaluation's habit).
+    """Returns the largest centred box of width/height `ratio`, its sides scaled by `share` (usually 0.875).
 
     >>> center_crop_params([100], [200]).tolist(), center_crop_params([100], [200], share=0.5).tolist()
     ([[0, 50, 100, 100]], [[25, 75, 50, 50]])
@@ -96,7 +95,7 @@ def _check_range(name: str, pair: tuple[float, float]) -> None:
 
 
 def stored_box(box: Box, orientation: int, height: int, width: int) -> Box:
-    """A box of the picture as shown, in the pixels as stored (`height` x `width`).
+    """Converts a box of the image as displayed to pixels as stored (`height` x `width`).
 
     >>> stored_box((0, 0, 2, 3), 6, height=10, width=20)
     (7, 0, 3, 2)
@@ -112,7 +111,7 @@ def stored_box(box: Box, orientation: int, height: int, width: int) -> Box:
 
 
 def orient(image: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """Turns stored pixels (H, W, C) the way EXIF `orientation` says they are to be shown.
+    """Rotates and flips stored pixels (H, W, C) as EXIF `orientation` requires.
 
     >>> orient(np.arange(6, dtype=np.uint8).reshape(2, 3, 1), 6)[..., 0].tolist()
     [[3, 0], [4, 1], [5, 2]]
@@ -126,7 +125,7 @@ def orient(image: NDArray[Any], orientation: int) -> NDArray[Any]:
 
 
 def opencv() -> Any:
-    """OpenCV with its own thread pool off: Penstock's threads already fill the cores, one picture each."""
+    """Imports OpenCV with its own thread pool off: Penstock's threads already use the cores, one image each."""
     cv2 = need("cv2", extra="image", purpose="to resize images")
     if cv2.getNumThreads() > 1:
         cv2.setNumThreads(0)

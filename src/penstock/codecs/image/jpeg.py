@@ -1,15 +1,14 @@
-"""JPEG pixels through simplejpeg, as few as a crop and a target size need.
+"""Decodes JPEG with simplejpeg, only as many pixels as a crop and a target size need.
 
-Two savings, both decided before decoding. Scale: at 1/2, 1/4 or 1/8 the inverse transform makes fewer pixels. Height: a
-decoder stops at the height the frame header states, so a copy of the bytes whose header states the crop's lower edge
-decodes the rows above it and no others. What libjpeg then says of the unread rest ("extraneous bytes before the
-end marker") is the expected end; libjpeg reports its first complaint only, so any other message means damage in
-the rows that were decoded, or a file that ends too soon, and is raised. So that a file is not good with one crop and
-bad with another, left-over data is no complaint with any crop.
+Two savings, both decided before decoding. Scale: at 1/2, 1/4 or 1/8 the inverse transform computes fewer pixels.
+Height: a decoder stops at the height in the frame header, so a copy of the bytes whose header states the crop's lower
+edge decodes only the rows above it. libjpeg then reports the unread rest ("extraneous bytes before the end marker"),
+which is expected; it reports only its first problem, so any other message means damage in the decoded rows, or a
+truncated file, and raises. For consistency between crops, left-over data is accepted with any crop.
 
-What that gives up: a changed byte mostly shows, if at all, as too much or too little data at the picture's end. Of
-random byte changes in photographs a whole decode noticed 20 in 100, a shortened one 1 in 100; a cut file, both always.
-JPEG has no checksum. `check="whole"` keeps the 20; hashes of the files (as tar shards have) notice all.
+The price: a changed byte mostly shows, if at all, as too much or too little data at the end of the image. Of random
+byte changes in photographs a full decode detected 20 in 100, a shortened one 1 in 100; truncation is always detected.
+JPEG has no checksum. `check="whole"` keeps the 20; file hashes (as tar shards have) detect all.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _UNREAD_REST = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marke
 
 
 def scale_for(box: Box, size: tuple[int, ...] | None) -> int:
-    """How much smaller a JPEG may be decoded (1, 2, 4 or 8) so that the box still covers the target.
+    """Returns the factor (1, 2, 4 or 8) by which a JPEG may be decoded smaller so that the box still covers the target.
 
     >>> scale_for((0, 0, 900, 600), (224, 224)), scale_for((5, 5, 300, 200), (224, 224))
     (2, 1)
@@ -45,9 +44,9 @@ def scale_for(box: Box, size: tuple[int, ...] | None) -> int:
 
 
 def height_for(info: ImageInfo, box: Box) -> int:
-    """Rows that must be decoded for the box: whole blocks, and 8 rows more since colour is smoothed across blocks."""
+    """Number of rows to decode for the box: complete blocks, and 8 more rows since colour is smoothed across blocks."""
     block = info.block
-    if not block:  # progressive, restart markers: the end of the rows wanted cannot be told from damage
+    if not block:  # progressive or restart markers: the end of the rows cannot be distinguished from damage
         return info.height
     needed = -(-(box[0] + box[2] + 8) // block) * block
     return needed if needed < 0.95 * info.height else info.height
@@ -65,9 +64,9 @@ def decode_jpeg(
     where: str,
     own: bool,
 ) -> tuple[NDArray[np.uint8], int]:
-    """Pixels from the top to at least the lower edge of the box, and how many times smaller they are.
+    """Returns pixels from the top to at least the lower edge of the box, and the factor by which they are smaller.
 
-    When a box or size is asked for, they lie in this thread's scratch, good until its next call.
+    With a box or a size they are in this thread's scratch buffer, valid until its next call.
     """
     simplejpeg = need("simplejpeg", extra="image", purpose="to decode JPEG")
     shrink = scale_for(box, size)
@@ -75,7 +74,7 @@ def decode_jpeg(
     height, width = -(-rows // shrink), -(-info.width // shrink)
     channels = CHANNELS[mode]
     needed = height * width * channels
-    # a picture that will be cut or resized is decoded into this thread's scratch: no page faults per picture
+    # an image that will be cropped or resized is decoded into this thread's scratch buffer: no page faults per image
     partial = size is not None or box != (0, 0, info.height, info.width)
     scratch = _scratch(needed) if partial and needed <= SCRATCH_BYTES else np.empty(needed, np.uint8)
     colour = "GRAY" if mode == "L" else mode
@@ -83,7 +82,7 @@ def decode_jpeg(
     if shorter:
         if not own or not isinstance(data, memoryview) or data.readonly:
             data = bytearray(data)
-        _state_height(data, info, rows)
+        _set_height(data, info, rows)
     try:
         pixels = simplejpeg.decode_jpeg(data, colour, min_height=height, min_width=width, strict=strict, buffer=scratch)
         shape = pixels.shape[:2]
@@ -93,23 +92,23 @@ def decode_jpeg(
         shape = simplejpeg.decode_jpeg_header(data, min_height=height, min_width=width, strict=False)[:2]
     finally:
         if shorter:
-            _state_height(data, info, info.height)
+            _set_height(data, info, info.height)
     if shape != (height, width):
         raise RecordError(f"{height} x {width} pixels, as the header says", got=f"{shape[0]} x {shape[1]}", where=where)
     return scratch[:needed].reshape(height, width, channels), shrink
 
 
-def _state_height(data: Any, info: ImageInfo, rows: int) -> None:
+def _set_height(data: Any, info: ImageInfo, rows: int) -> None:
     data[info.frame + 1 : info.frame + 3] = rows.to_bytes(2, "big")
 
 
 def damaged(error: Exception, where: str) -> RecordError:
-    """The refusal of a JPEG libjpeg complains about."""
+    """Creates the error for a JPEG that libjpeg reports as damaged."""
     return RecordError(
-        "a whole JPEG",
+        "an intact JPEG",
         got=str(error),
         where=where,
-        fix="fetch the file again, leave it out, or pass strict=False to take what can be decoded",
+        fix="fetch the file again, leave it out, or pass strict=False to use what can be decoded",
     )
 
 

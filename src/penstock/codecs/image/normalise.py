@@ -1,7 +1,7 @@
-"""uint8 pixels to normalised float32 through a table of 256 values per channel.
+"""Converts uint8 pixels to normalised float32 through a table of 256 values per channel.
 
-A table costs one look-up per value and gives the very same floats on every machine, which multiply-add
-instructions do not promise.
+A table costs one lookup per value and produces the same floats on every machine, which multiply-add instructions do
+not guarantee.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _numbers(value: Any) -> tuple[float, ...]:
 
 @lru_cache(maxsize=64)
 def table_for(mean: tuple[float, ...], std: tuple[float, ...], channels: int) -> NDArray[np.float32]:
-    """The table (1 or C, 256): what each pixel value becomes."""
+    """Returns the table (1 or C, 256) of the normalised value of each pixel value."""
     if {len(mean), len(std)} - {1, channels} or min(std) <= 0:
         raise UsageError(
             f"mean and std of 1 or {channels} numbers, std above 0", got=f"mean={mean}, std={std}", where="normalise"

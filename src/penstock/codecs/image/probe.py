@@ -1,8 +1,8 @@
-"""Looks at the first bytes of an image and says what it is, before any memory is spent on pixels.
+"""Reads the header of an image: format, size and channels, before memory is allocated for pixels.
 
-JPEG, PNG and GIF headers are walked here (a few microseconds); other formats are opened lazily by Pillow, which reads
-their header only. What goes past the pixel limit, or is no image, is refused here with a `RecordError` that names it:
-one bad picture is a bad record, which a loader's policy may step over, and never a reason to allocate.
+JPEG, PNG and GIF headers are parsed here (a few microseconds); other formats are opened lazily by Pillow, which reads
+only their header. An image above the pixel limit, or a file that is not an image, raises a `RecordError` that names
+it, so that a loader can skip it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from penstock.storage.small_files import read_whole
 Data = bytes | bytearray | memoryview
 
 FORMATS = ("PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000")
-"""What Pillow may open. JPEG is walked here; formats that run other programs or fetch files (EPS, ...) stay shut."""
+"""Formats that Pillow may open besides JPEG; none that runs other programs or fetches files (EPS, ...)."""
 
 MAX_SCANS = 500
-"""Scans of a progressive JPEG: each costs a pass over all coefficients, so thousands are an attack on time."""
+"""Most scans of a progressive JPEG: each costs a pass over all coefficients, so thousands would be an attack."""
 
 _SEGMENT = struct.Struct(">BBH").unpack_from
 _END = {0xDA, 0xD9}
@@ -36,7 +36,7 @@ _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What the header says. `height` and `width` are as stored; `oriented` is after EXIF orientation."""
+    """The header of an image. `height` and `width` are as stored; `oriented` is after EXIF orientation."""
 
     format: str
     height: int
@@ -47,18 +47,18 @@ class ImageInfo:
     orientation: int = 1
     progressive: bool = False
     frame: int = 0
-    """JPEG: where the frame header's fields begin in the file."""
+    """JPEG: byte offset of the frame header's fields."""
     block: int = 0
-    """JPEG: rows of one block row, if decoding may stop after any of them (baseline, no restart markers); else 0."""
+    """JPEG: pixel rows of one block row, if decoding may stop after any (baseline, no restart markers); else 0."""
 
     @property
     def oriented(self) -> tuple[int, int]:
-        """(height, width) as a viewer shows it."""
+        """(height, width) as displayed."""
         return (self.width, self.height) if self.orientation >= 5 else (self.height, self.width)
 
 
 def probe(data: Data | str | os.PathLike[str], *, where: str = "", limits: Limits = LIMITS) -> ImageInfo:
-    """Reads the header of encoded bytes, or of a file. Raises `RecordError` for what is no image or too large.
+    """Reads the header of encoded bytes, or of a file. Raises `RecordError` if it is not an image or too large.
 
     >>> png = b"\\x89PNG\\r\\n\\x1a\\n" + bytes.fromhex("0000000d49484452 00000020 00000010 08 02 000000 00000000")
     >>> probe(png).format, probe(png).height, probe(png).width
@@ -84,7 +84,7 @@ def probe(data: Data | str | os.PathLike[str], *, where: str = "", limits: Limit
 
 
 def too_large(what: str, where: str, limits: Limits) -> RecordError:
-    """The refusal of a picture past the pixel limit."""
+    """Creates the error for an image above the pixel limit."""
     return RecordError(
         f"an image of at most {limits.pixels:,} pixels",
         got=f"{what}, according to its header",
@@ -94,7 +94,7 @@ def too_large(what: str, where: str, limits: Limits) -> RecordError:
 
 
 def not_an_image(data: Data, where: str, why: str = "") -> RecordError:
-    """The refusal of bytes no decoder knows."""
+    """Creates the error for bytes that are not a supported image."""
     return RecordError(
         "an image (JPEG, PNG, GIF, BMP, WebP, TIFF, PPM, AVIF or JPEG 2000)",
         got=f"{len(data):,} bytes beginning {bytes(data[:12])!r}" + (f" ({why})" if why else ""),
@@ -104,7 +104,7 @@ def not_an_image(data: Data, where: str, why: str = "") -> RecordError:
 
 
 def _jpeg(data: Data, where: str) -> ImageInfo:
-    """Walks JPEG segments up to the start of the scan: frame header and EXIF orientation, no libjpeg needed."""
+    """Parses JPEG segments up to the start of the scan: frame header and EXIF orientation."""
     view, at, n = memoryview(data), 2, len(data)
     orientation, frame, restarts = 1, 0, False
     while at + 4 <= n:
@@ -125,15 +125,15 @@ def _jpeg(data: Data, where: str) -> ImageInfo:
             restarts = True
         at += 2 + length
     if not frame or frame + 6 > n:
-        raise not_an_image(data, where, "a JPEG that ends, or turns to nonsense, before its frame header")
+        raise not_an_image(data, where, "a JPEG that ends, or is damaged, before its frame header")
     bits, height, width, channels = struct.unpack_from(">BHHB", view, frame)
-    _refuse_odd_jpeg(data, kind, where, bits=bits, height=height, channels=channels)
+    _check_jpeg(data, kind, where, bits=bits, height=height, channels=channels)
     samplings = view[frame + 7 : frame + 7 + 3 * channels : 3]
     block = 8 * max((s & 15 for s in samplings), default=0) if kind in (0xC0, 0xC1) and not restarts else 0
     return ImageInfo("JPEG", height, width, channels, bits, False, orientation, kind in _PROGRESSIVE, frame, block)
 
 
-def _refuse_odd_jpeg(data: Data, marker: int, where: str, *, bits: int, height: int, channels: int) -> None:
+def _check_jpeg(data: Data, marker: int, where: str, *, bits: int, height: int, channels: int) -> None:
     fix = "convert it to a baseline JPEG or a PNG"
     if marker in _LOSSLESS:
         raise RecordError("a baseline or progressive JPEG", got="a lossless one", where=where, fix=fix)
@@ -144,13 +144,13 @@ def _refuse_odd_jpeg(data: Data, marker: int, where: str, *, bits: int, height: 
     if channels not in (1, 3, 4):
         raise RecordError("a JPEG of 1, 3 or 4 channels", got=f"{channels}", where=where, fix=fix)
     if marker in _PROGRESSIVE:
-        scans = bytes(data).count(b"\xff\xda")  # stuffing keeps this pair out of entropy-coded data
+        scans = bytes(data).count(b"\xff\xda")  # byte stuffing keeps this pair out of entropy-coded data
         if scans > MAX_SCANS:
             raise RecordError(f"a progressive JPEG of at most {MAX_SCANS} scans", got=f"{scans}", where=where, fix=fix)
 
 
 def _exif_orientation(tiff: bytes) -> int:
-    """Tag 0x0112 of the first directory; 1 for anything odd, since broken EXIF must not lose the picture."""
+    """Returns tag 0x0112 of the first directory; 1 if EXIF is damaged, since the image is still usable."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if order is None or len(tiff) < 10:
         return 1
@@ -171,7 +171,7 @@ def _exif_orientation(tiff: bytes) -> int:
 def _png(data: Data) -> ImageInfo:
     width, height, bits, colour = struct.unpack_from(">IIBB", data, 16)
     orientation, at, view, animated = 1, 8, memoryview(data), False
-    for _ in range(64):  # ancillary chunks before the pixels; more than these are not looked at
+    for _ in range(64):  # ancillary chunks before the pixels; later ones are ignored
         if at + 8 > len(view):
             break
         size, kind = struct.unpack_from(">I4s", view, at)
@@ -185,7 +185,7 @@ def _png(data: Data) -> ImageInfo:
 
 
 def open_pillow(data: Data, where: str, limits: Limits, formats: tuple[str, ...] = FORMATS) -> Any:
-    """A lazily opened Pillow image of a known-safe format, its size checked. Pixels are not read yet."""
+    """Opens an image of a safe format lazily with Pillow and checks its size. Pixels are not read yet."""
     image_module = need("PIL.Image", extra="image", purpose="to read images other than JPEG")
     try:
         image = image_module.open(io.BytesIO(data), formats=formats)
@@ -207,9 +207,9 @@ def _pillow(data: Data, where: str, limits: Limits) -> ImageInfo:
     image = open_pillow(data, where, limits)
     try:
         orientation = int(image.getexif().get(0x0112, 1))
-    except Exception:  # damaged EXIF must not lose the picture
+    except Exception:  # damaged EXIF: the image is still usable
         orientation = 1
-    if image.format == "TIFF":  # Pillow turns these itself while loading, and states the turned size
+    if image.format == "TIFF":  # Pillow applies the orientation itself while loading, and reports the final size
         orientation = 1
     bits = 16 if image.mode.startswith("I;16") else 32 if image.mode in ("I", "F") else 8
     return ImageInfo(

@@ -1,9 +1,9 @@
-"""Antialiased resizing through OpenCV, close to Pillow's bilinear filter at a third of the time.
+"""Antialiased resizing with OpenCV, close to Pillow's bilinear filter in a third of the time.
 
-Pillow widens its triangle filter with the shrink factor s. The same filter is had, almost, by a short separable blur
-whose variance is what the wide triangle has over the plain one, (s*s - 1) / 6, followed by plain bilinear sampling.
-At whole factors the two agree exactly but for rounding; between them they differ by about one grey level
-on average (`tests/codecs/image/test_resize.py` states the bounds). Enlarging is plain bilinear: Pillow's, within 1.
+Pillow widens its triangle filter with the shrink factor s. A short separable blur with the extra variance of the wide
+triangle, (s*s - 1) / 6, followed by plain bilinear sampling, is almost the same filter. At integer factors the two
+agree except for rounding; between them they differ by about one grey level on average
+(`tests/codecs/image/test_resize.py` states the bounds). Enlarging is plain bilinear, within 1 of Pillow.
 `method="pillow"` calls Pillow itself where equality matters more than time.
 """
 
@@ -23,7 +23,7 @@ from penstock.core.optional import need
 
 METHODS = ("antialias", "pillow", "linear", "nearest")
 BLUR_FROM = 1.125
-"""Below this shrink the blur would cost more than the aliasing it prevents is worth."""
+"""Below this shrink factor aliasing is too weak to be worth the cost of a blur."""
 
 SCRATCH_BYTES = 32 << 20
 
@@ -40,7 +40,7 @@ def resize(
 ) -> NDArray[np.uint8]:
     """Resizes uint8 (H, W, C) to `size` (height, width), into `out` if given (C-contiguous).
 
-    `box` is a (y, x, height, width) of fractional pixels to take instead of the whole; outside is never read.
+    `box` is a (y, x, height, width) of fractional pixels to resize instead of the full image; the rest is not read.
 
     >>> resize(np.full((4, 6, 3), 9, np.uint8), (2, 3)).tolist() == np.full((2, 3, 3), 9).tolist()
     True
@@ -59,22 +59,22 @@ def resize(
     cv2 = opencv()
     y = x = 0.0
     h, w = image.shape[:2]
-    whole = box is None
+    full = box is None
     if box is not None:
         _, _, h, w = box
         image, y, x = _trim(image, *box)
-        whole = (y, x, h, w) == (0, 0, *image.shape[:2])
-    if whole and h == height and w == width:
+        full = (y, x, h, w) == (0, 0, *image.shape[:2])
+    if full and h == height and w == width:
         out[:] = image
         return out
     if method == "antialias":
-        image = _soften(cv2, image, h / height, w / width, (height, width) if whole else None)
+        image = _soften(cv2, image, h / height, w / width, (height, width) if full else None)
     how = cv2.INTER_NEAREST if method == "nearest" else cv2.INTER_LINEAR
-    if image.shape[2] == 1:  # OpenCV drops a channel axis of 1, so it is taken away on both sides
+    if image.shape[2] == 1:  # OpenCV drops a channel axis of 1, so it is removed on both sides
         image, target = image[..., 0], out[..., 0]
     else:
         target = out
-    if whole:
+    if full:
         made = cv2.resize(image, (width, height), dst=target, interpolation=how)
     else:
         sy, sx = h / height, w / width
@@ -87,7 +87,7 @@ def resize(
 
 
 def _trim(image: NDArray[np.uint8], y: float, x: float, h: float, w: float) -> tuple[NDArray[np.uint8], float, float]:
-    """The whole pixels that a fractional box touches, and the box's corner in them."""
+    """Returns the pixels that a fractional box covers at least partly, and the box's corner in them."""
     top, left = int(y), int(x)
     bottom, right = min(image.shape[0], int(np.ceil(y + h))), min(image.shape[1], int(np.ceil(x + w)))
     return image[top:bottom, left:right], y - top, x - left
@@ -96,8 +96,10 @@ def _trim(image: NDArray[np.uint8], y: float, x: float, h: float, w: float) -> t
 def _soften(
     cv2: Any, image: NDArray[np.uint8], down: float, across: float, size: tuple[int, int] | None
 ) -> NDArray[np.uint8]:
-    """Blurs by what bilinear sampling lacks for shrinking so many times; whole pictures, whose target `size` is given,
-    are first shrunk by a whole factor where the shrink is 4 or more."""
+    """Blurs before bilinear sampling by the shrink factors `down` and `across`.
+
+    A full image, whose target `size` is passed, is first shrunk by an integer factor if the shrink is 4 or more.
+    """
     if size is not None and (down >= 4 or across >= 4):
         steps = [max(1, int(shrink / 2)) for shrink in (down, across)]
         shape = [max(1, side // step) for side, step in zip(image.shape[:2], steps, strict=True)]
@@ -113,7 +115,7 @@ def _soften(
 
 
 def _scratch(shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """This thread's space for a blurred picture: allocating one per picture costs more than the blur."""
+    """Returns this thread's buffer for a blurred image: allocating one per image costs more than the blur."""
     needed = math.prod(shape)
     if needed > SCRATCH_BYTES:
         return np.empty(shape, np.uint8)
@@ -124,7 +126,7 @@ def _scratch(shape: tuple[int, ...]) -> NDArray[np.uint8]:
 
 
 def kernel(shrink: float) -> NDArray[np.float32]:
-    """Blur taps of variance (shrink**2 - 1) / 6: sampled triangles of the two whole widths around it, mixed.
+    """Returns blur taps of variance (shrink**2 - 1) / 6: a mix of sampled triangles of the two nearest integer widths.
 
     >>> kernel(2.0).tolist(), kernel(0.5).tolist()
     ([0.25, 0.5, 0.25], [1.0])

@@ -16,9 +16,9 @@ from penstock.codecs.audio.probe import probe
 from penstock.core.errors import RecordError
 
 
-@pytest.fixture(params=[0, probing.WHOLE_BYTES], ids=["in parts", "whole"])
+@pytest.fixture(params=[0, probing.READ_AT_ONCE], ids=["in parts", "at once"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "WHOLE_BYTES", request.param)
+    monkeypatch.setattr(probing, "READ_AT_ONCE", request.param)
 
 
 @pytest.mark.usefixtures("way")
