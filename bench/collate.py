@@ -22,7 +22,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 
 from bench.common import Again, judge, medians, rate, rounds, save, table
-from penstock.collate.causal_lm import create_collate_fn
+from penstock.facades.preprocessed.collate import create_collate_fn
 from tokenizers import Tokenizer, models
 
 warnings.filterwarnings("ignore", message="Creating a tensor from a list of numpy.ndarrays")

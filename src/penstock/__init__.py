@@ -35,13 +35,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.chat.interleave import AudioTokens as AudioTokens
     from penstock.chat.interleave import ImageTokens as ImageTokens
     from penstock.chat.interleave import Interleave as Interleave
-    from penstock.collate.causal_lm import create_causal_lm_collate as create_causal_lm_collate
-    from penstock.collate.causal_lm import create_collate_fn as create_collate_fn
-    from penstock.collate.fim import create_fim_collate as create_fim_collate
-    from penstock.collate.mlm import create_mlm_collate as create_mlm_collate
-    from penstock.collate.preference import create_preference_collate as create_preference_collate
     from penstock.collate.schema import OutputSchema as OutputSchema
-    from penstock.collate.seq2seq import create_seq2seq_collate as create_seq2seq_collate
     from penstock.core.columns import Ragged as Ragged
     from penstock.core.errors import ArgumentError as ArgumentError
     from penstock.core.errors import BadRecords as BadRecords
@@ -119,6 +113,12 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.facades.micro_transformer.dataset import create_dataloaders as create_dataloaders
     from penstock.facades.micro_transformer.tokenizer import MicroTransformerTokenizer as MicroTransformerTokenizer
     from penstock.facades.preprocessed.builder import DataLoaderBuilder as DataLoaderBuilder
+    from penstock.facades.preprocessed.collate import create_causal_lm_collate as create_causal_lm_collate
+    from penstock.facades.preprocessed.collate import create_collate_fn as create_collate_fn
+    from penstock.facades.preprocessed.collate import create_fim_collate as create_fim_collate
+    from penstock.facades.preprocessed.collate import create_mlm_collate as create_mlm_collate
+    from penstock.facades.preprocessed.collate import create_preference_collate as create_preference_collate
+    from penstock.facades.preprocessed.collate import create_seq2seq_collate as create_seq2seq_collate
     from penstock.facades.preprocessed.create import create_preprocessed_dataset as create_preprocessed_dataset
     from penstock.facades.preprocessed.dataset import PreprocessedDataset as PreprocessedDataset
     from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset as StreamingPreprocessedDataset
@@ -178,13 +178,10 @@ else:
         },
         "Document 001, preprocessed datasets and collation": {
             "chat.engine": "PromptEngine",
-            "collate.causal_lm": "create_causal_lm_collate create_collate_fn",
-            "collate.fim": "create_fim_collate",
-            "collate.mlm": "create_mlm_collate",
-            "collate.preference": "create_preference_collate",
             "collate.schema": "OutputSchema",
-            "collate.seq2seq": "create_seq2seq_collate",
             "facades.preprocessed.builder": "DataLoaderBuilder",
+            "facades.preprocessed.collate": "create_causal_lm_collate create_collate_fn create_fim_collate "
+            "create_mlm_collate create_preference_collate create_seq2seq_collate",
             "facades.preprocessed.create": "create_preprocessed_dataset",
             "facades.preprocessed.dataset": "PreprocessedDataset",
             "facades.preprocessed.streaming": "StreamingPreprocessedDataset",

@@ -13,8 +13,8 @@ from tokenizers.processors import TemplateProcessing
 
 from penstock import RecordError, UsageError
 from penstock.chat import PromptEngine
-from penstock.collate.causal_lm import create_causal_lm_collate, create_collate_fn
 from penstock.collate.schema import OutputSchema
+from penstock.facades.preprocessed.collate import create_causal_lm_collate, create_collate_fn
 from tokenizers import Tokenizer, models
 
 from .conftest import CHATML, make_backend

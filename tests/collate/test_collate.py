@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import RecordError, UsageError
-from penstock.collate.causal_lm import create_causal_lm_collate, create_collate_fn
 from penstock.collate.schema import OutputSchema
-from penstock.collate.seq2seq import create_seq2seq_collate
 from penstock.core.columns import Ragged
+from penstock.facades.preprocessed.collate import create_causal_lm_collate, create_collate_fn, create_seq2seq_collate
 
 MAKERS = {
     "list": list,

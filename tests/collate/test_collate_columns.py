@@ -9,13 +9,16 @@ import pytest
 import torch
 
 from penstock import RecordError, UsageError
-from penstock.collate.causal_lm import create_causal_lm_collate, create_collate_fn
 from penstock.collate.columns import columns_of
-from penstock.collate.fim import create_fim_collate
-from penstock.collate.mlm import create_mlm_collate
-from penstock.collate.preference import create_preference_collate
-from penstock.collate.seq2seq import create_seq2seq_collate
 from penstock.core.columns import Ragged
+from penstock.facades.preprocessed.collate import (
+    create_causal_lm_collate,
+    create_collate_fn,
+    create_fim_collate,
+    create_mlm_collate,
+    create_preference_collate,
+    create_seq2seq_collate,
+)
 
 MAKERS: dict[str, Any] = {
     "collate": lambda **o: create_collate_fn(**{"pad_token_id": 0, **o}),

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from penstock import RecordError
-from penstock.collate.causal_lm import create_causal_lm_collate, create_collate_fn
-from penstock.collate.fim import create_fim_collate
 from penstock.core.columns import Ragged
+from penstock.facades.preprocessed.collate import create_causal_lm_collate, create_collate_fn, create_fim_collate
 
 VECTORS = [[0.0, 1.0, 1.0], [1.0, 0.0, 0.5]]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from penstock import RecordError, UsageError
-from penstock.collate.mlm import create_mlm_collate
 from penstock.collate.record_id import record_ids
+from penstock.facades.preprocessed.collate import create_mlm_collate
 
 PAD, CLS, SEP, MASK, VOCAB = 0, 1, 2, 3, 1000
 

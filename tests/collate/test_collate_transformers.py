@@ -17,8 +17,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from penstock.collate.causal_lm import create_causal_lm_collate, create_collate_fn
-from penstock.collate.seq2seq import create_seq2seq_collate
+from penstock.facades.preprocessed.collate import create_causal_lm_collate, create_collate_fn, create_seq2seq_collate
 from tokenizers import Tokenizer, models
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import RecordError, UsageError
-from penstock.collate.fim import create_fim_collate
+from penstock.facades.preprocessed.collate import create_fim_collate
 
 PAD, PRE, MID, SUF = 0, 1001, 1002, 1003
 

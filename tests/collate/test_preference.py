@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from penstock import RecordError, UsageError
-from penstock.collate.preference import create_preference_collate
+from penstock.facades.preprocessed.collate import create_preference_collate
 
 PAIRS = [
     {"prompt": [1, 2], "chosen": [3, 4, 5], "rejected": [6], "margin": 0.5},

@@ -7,20 +7,18 @@ Costs two copies of each row and column more than padding.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.collate.causal_lm import input_ids_of, of_its_own, pad_tokens, per_token, shifted_labels
+from penstock.collate.batch import input_ids_of, pad_columns, per_token, shifted_labels, unaligned_column
 from penstock.collate.columns import Rows, columns_of, integer_rows, mask_rows
-from penstock.collate.layout import Side
-from penstock.collate.options import Batch, CollateOptions, Tensors, check_token_id
+from penstock.collate.options import Batch, CollateOptions, check_token_id
 from penstock.collate.pad import dtype_of
 from penstock.collate.record_id import record_keys
-from penstock.collate.schema import OutputSchema
 from penstock.collate.tokens import TOKEN_COLUMNS, check_aligned
 from penstock.core import randomness
 from penstock.core.errors import UsageError
@@ -44,6 +42,17 @@ class FimCollate:
     shift: bool
     seed: int
     epoch: int
+
+    def __post_init__(self) -> None:
+        for name, number in (("rate", self.rate), ("spm_rate", self.spm_rate)):
+            if not 0 <= number <= 1:
+                raise UsageError(f"`{name}` in [0, 1]", got=repr(number), fix="0.5 is usual")
+        if self.learn not in ("all", "middle"):
+            raise UsageError("`learn` to be 'all' or 'middle'", got=repr(self.learn), fix="use one of the two words")
+        for name in ("prefix_token_id", "middle_token_id", "suffix_token_id", "eos_token_id"):
+            token = getattr(self, name)
+            if token is not None or name != "eos_token_id":
+                check_token_id(name, token)
 
     def at_epoch(self, epoch: int) -> FimCollate:
         """The same function for another pass, with other cuts."""
@@ -72,9 +81,9 @@ class FimCollate:
         moved = self._moved(columns, ids, masks, sources)
         for labels, order in zip(moved["labels"], orders, strict=True):
             labels[: order.unlearnt] = self.options.label_pad_token_id
-        batch = pad_tokens(moved, self.options)
+        batch = pad_columns(moved, self.options)
         rest = [name for name in columns if name not in batch]
-        batch |= {name: of_its_own(name, columns[name], self.options) for name in rest}
+        batch |= {name: unaligned_column(name, columns[name], self.options) for name in rest}
         if self.shift:
             batch["labels"] = shifted_labels(batch, self.options)
         return self.options.finish(batch)
@@ -144,69 +153,3 @@ def _take(rows: Iterable[NDArray[Any]], new: list[Any], sources: list[Places], d
     """The values of each row at the places of its source, with `new` behind its end."""
     more = np.array(new, dtype)
     return [np.concatenate([row, more], dtype=dtype)[source] for row, source in zip(rows, sources, strict=True)]
-
-
-def create_fim_collate(
-    pad_token_id: int,
-    prefix_token_id: int,
-    middle_token_id: int,
-    suffix_token_id: int,
-    *,
-    eos_token_id: int | None = None,
-    rate: float = 0.5,
-    spm_rate: float = 0.5,
-    learn: Literal["all", "middle"] = "all",
-    shift: bool = True,
-    seed: int = 0,
-    epoch: int = 0,
-    label_pad_token_id: int = -100,
-    padding_side: Side = "right",
-    max_length: int | None = None,
-    return_tensors: Tensors = True,
-    pad_to_multiple_of: int | None = None,
-    schema: OutputSchema | None = None,
-    pad_values: Mapping[str, Any] | None = None,
-    stack_columns: Collection[str] = (),
-) -> FimCollate:
-    """A collate function for fill-in-the-middle training.
-
-    A share `rate` of the documents is cut at two places, any two, into prefix, middle and suffix. A share `spm_rate`
-    of those becomes `<pre><suf> suffix <mid> prefix middle`, the others `<pre> prefix <suf> suffix <mid> middle`. An
-    `eos_token_id` at the end of a row stays at the end. With `max_length`, a document is cut to leave room for the
-    three tokens. `learn="middle"` keeps labels on the middle and the end token of rearranged rows only. `shift` as in
-    `create_causal_lm_collate`.
-
-    What a row's `attention_mask` marks as padding at its ends is taken away first. `labels` a row brings, unshifted,
-    one integer per token, move with their tokens, and so does every column as long as `input_ids`, with its number in
-    `pad_values`, or 0, at the three tokens; `stack_columns` as in `create_collate_fn`.
-
-    >>> collate = create_fim_collate(0, 101, 102, 103, rate=1.0, spm_rate=0.0, shift=False, return_tensors="np")
-    >>> row = collate([{"index": 3, "input_ids": list(range(1, 9))}])["input_ids"][0].tolist()
-    >>> row[0], sorted(row) == [*range(1, 9), 101, 102, 103]
-    (101, True)
-    """
-    for name, number in (("rate", rate), ("spm_rate", spm_rate)):
-        if not 0 <= number <= 1:
-            raise UsageError(f"`{name}` in [0, 1]", got=repr(number), fix="0.5 is usual")
-    if learn not in ("all", "middle"):
-        raise UsageError("`learn` to be 'all' or 'middle'", got=repr(learn), fix="use one of the two words")
-    ids = {"prefix_token_id": prefix_token_id, "middle_token_id": middle_token_id, "suffix_token_id": suffix_token_id}
-    for name, token in (ids if eos_token_id is None else ids | {"eos_token_id": eos_token_id}).items():
-        check_token_id(name, token)
-    options = CollateOptions(
-        pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
-        pad_to_multiple_of, "right", schema, pad_values or {}, stack_columns, token_labels=True,
-    )  # fmt: skip
-    return FimCollate(
-        options,
-        prefix_token_id,
-        middle_token_id,
-        suffix_token_id,
-        eos_token_id,
-        rate,
-        spm_rate,
-        learn,
-        shift,
-        seed,
-        epoch,
-    )

@@ -1,14 +1,12 @@
-"""What every collate function is told, checked once, when it is made; and the framework its arrays become."""
+"""The options that all collate functions share, checked when the function is made."""
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from numbers import Real
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,25 +19,22 @@ from penstock.core.columns import Ragged
 from penstock.core.errors import UsageError
 
 Batch = dict[str, Any]
-Tensors = bool | None | Literal["pt", "np", "jax"]
-
-_KINDS: dict[Any, str] = {True: "pt", "pt": "pt", "torch": "pt", "np": "np", "numpy": "np", False: "np", None: "np"}
-_KINDS["jax"] = "jax"
+Convert = Callable[[NDArray[Any]], Any]  # a NumPy array as a framework's
 
 
 @dataclass(frozen=True)
 class CollateOptions:
-    """What every collate function is told.
+    """How a collate function pads and converts.
 
-    `own` are the columns the function pads by its own rules, so that `pad_values` cannot say how. With `token_labels`,
-    labels are one integer per token and nothing else.
+    `convert` turns each NumPy array into a framework's array; None keeps NumPy. `own` are the columns the function pads
+    by its own rules, which `pad_values` cannot name. With `token_labels`, labels must be one integer per token.
     """
 
     pad_token_id: int
     label_pad_token_id: int = IGNORE
     padding_side: Side = "right"
     max_length: int | None = None
-    return_tensors: Tensors = True
+    convert: Convert | None = None
     pad_to_multiple_of: int | None = None
     truncation_side: Side = "right"
     schema: OutputSchema | None = None
@@ -59,12 +54,6 @@ class CollateOptions:
             "pad_token_id", self.pad_token_id, "pass the tokenizer's padding id; where it has none, its end-of-text id"
         )
         check_token_id("label_pad_token_id", self.label_pad_token_id, "use -100, which losses leave out")
-        if self.return_tensors not in _KINDS:
-            raise UsageError(
-                "`return_tensors` to be True or 'pt' (torch), False or 'np' (NumPy), or 'jax'",
-                got=repr(self.return_tensors),
-                fix="use one of these",
-            )
         object.__setattr__(self, "pad_values", _checked_values(self.pad_values))
         object.__setattr__(self, "stack_columns", _checked_names(self.stack_columns))
         self._check_named()
@@ -119,10 +108,10 @@ class CollateOptions:
         return place(rows, layout, value, dtype), layout
 
     def finish(self, batch: Batch) -> Batch:
-        """Dtypes from the schema, then the framework's arrays."""
+        """Casts to the schema's dtypes, then converts to the framework's arrays."""
         if self.schema is not None:
             batch = self.schema.check_batch(batch, where="collated batch")
-        convert = _converter(_KINDS[self.return_tensors])
+        convert = self.convert
         return batch if convert is None else {name: _converted(value, convert) for name, value in batch.items()}
 
 
@@ -173,17 +162,7 @@ def _checked_names(names: Any) -> frozenset[str]:
     return frozenset(names)
 
 
-@cache
-def _converter(kind: str) -> Callable[[NDArray[Any]], Any] | None:
-    if kind == "np":
-        return None
-    # By name, at call time: this room lies below `outputs`, and frameworks are imported only there.
-    outputs = importlib.import_module("penstock.outputs.convert")
-    found: Callable[[NDArray[Any]], Any] = outputs.to_torch_tensor if kind == "pt" else outputs.to_jax_array
-    return found
-
-
-def _converted(value: Any, convert: Callable[[NDArray[Any]], Any]) -> Any:
+def _converted(value: Any, convert: Convert) -> Any:
     if isinstance(value, np.ndarray):
         return convert(value)
     return [convert(v) if isinstance(v, np.ndarray) and v.dtype.kind in "biufc" else v for v in value]

@@ -99,6 +99,7 @@ def place(
 ) -> NDArray[Any]:
     """Rows of just the lengths in `layout.full`, padded with `value` as it says. Errors speak of the column `name`.
 
+    >>> from penstock.collate.layout import lay_out
     >>> place([[1, 2, 3], [4]], lay_out([3, 1], side="left"), -1).tolist()
     [[1, 2, 3], [-1, -1, 4]]
     """

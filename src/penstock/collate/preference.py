@@ -16,12 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.collate.causal_lm import pad_tokens, shifted_labels
+from penstock.collate.batch import pad_columns, shifted_labels
 from penstock.collate.columns import check_rows, columns_of, integer_rows, stack
-from penstock.collate.layout import Side
-from penstock.collate.options import Batch, CollateOptions, Tensors
+from penstock.collate.options import Batch, CollateOptions
 from penstock.collate.pad import UNREADABLE, as_row, unreadable
-from penstock.collate.schema import OutputSchema
 from penstock.core.errors import RecordError, UsageError
 
 _ANSWERS = ("chosen", "rejected")
@@ -44,6 +42,12 @@ class PreferenceCollate:
     options: CollateOptions
     layout: Literal["concatenated", "separate"]
     shift: bool
+
+    def __post_init__(self) -> None:
+        if self.layout not in ("concatenated", "separate"):
+            raise UsageError(
+                "`layout` to be 'concatenated' or 'separate'", got=repr(self.layout), fix="use one of the two words"
+            )
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
         if isinstance(rows, Mapping) or not hasattr(rows, "__len__") or not len(rows):
@@ -74,7 +78,7 @@ class PreferenceCollate:
         return self.options.finish(batch)
 
     def _pad(self, rows: list[dict[str, NDArray[Any]]]) -> Batch:
-        batch = pad_tokens(columns_of(rows), self.options)
+        batch = pad_columns(columns_of(rows), self.options)
         if self.shift:
             batch["labels"] = shifted_labels(batch, self.options)
         return batch
@@ -176,40 +180,3 @@ def _integers(value: Any, name: str, number: int) -> NDArray[Any]:
     except RecordError as error:
         error.where, error.row = f"row {number} of the batch", number
         raise
-
-
-def create_preference_collate(
-    pad_token_id: int,
-    *,
-    layout: Literal["concatenated", "separate"] = "concatenated",
-    shift: bool = False,
-    label_pad_token_id: int = -100,
-    padding_side: Side = "right",
-    max_length: int | None = None,
-    return_tensors: Tensors = True,
-    pad_to_multiple_of: int | None = None,
-    truncation_side: Side = "right",
-    schema: OutputSchema | None = None,
-) -> PreferenceCollate:
-    """A collate function for preference training.
-
-    `layout="concatenated"`: `input_ids`, `attention_mask`, `labels` of 2B rows, the B chosen first, then the B
-    rejected, so that one forward pass does both. `layout="separate"`: `chosen_input_ids`, `rejected_input_ids` and so
-    on, each of B rows and of its own width. Labels are the answer's tokens unless the row brings its own; `shift` as in
-    `create_causal_lm_collate`. Text fields named prompt, chosen or rejected are left out of the batch; other columns
-    pass through, if their names are not the batch's own.
-
-    >>> collate = create_preference_collate(pad_token_id=0, return_tensors="np")
-    >>> batch = collate([{"prompt": [1, 2], "chosen": [3, 4], "rejected": [5]}])
-    >>> batch["input_ids"].tolist(), batch["labels"].tolist()
-    ([[1, 2, 3, 4], [1, 2, 5, 0]], [[-100, -100, 3, 4], [-100, -100, 5, -100]])
-    """
-    if layout not in ("concatenated", "separate"):
-        raise UsageError(
-            "`layout` to be 'concatenated' or 'separate'", got=repr(layout), fix="use one of the two words"
-        )
-    options = CollateOptions(
-        pad_token_id, label_pad_token_id, padding_side, max_length, return_tensors,
-        pad_to_multiple_of, truncation_side, schema, token_labels=True,
-    )  # fmt: skip
-    return PreferenceCollate(options, layout, shift)

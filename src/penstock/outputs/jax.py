@@ -16,6 +16,7 @@ from penstock.core.buffers import Aligned
 from penstock.core.columns import Columns, Compact, Ragged
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
+from penstock.outputs.arrays import narrowed
 from penstock.outputs.numpy import widened
 from penstock.plan.definition import Definition
 
@@ -205,18 +206,7 @@ def share_of(sharding: Any = None) -> tuple[int, int]:
 
 
 def _narrow(name: str, column: Any, buffers: Aligned) -> Any:
-    """64-bit columns as 32-bit, as JAX would silently do; here it is the rule, with a check of the range."""
-    if isinstance(column, Ragged) or column.dtype not in (np.int64, np.float64, np.uint64):
-        return column
-    if column.dtype == np.float64:
-        return buffers.cast(column, np.dtype(np.float32))
-    if column.size and (column.max() > 2**31 - 1 or column.min() < -(2**31)):
-        raise UsageError(
-            "integers that fit 32 bits for JAX",
-            got=f"{column.max() if column.max() > 2**31 - 1 else column.min()} in {name!r}",
-            fix="map the column to smaller values",
-        )
-    return buffers.cast(column, np.dtype(np.int32))
+    return column if isinstance(column, Ragged) else narrowed(column, name, buffers.cast)
 
 
 def shared_by(definition: Definition, output: JaxOutput) -> Definition:

@@ -17,8 +17,8 @@ from penstock.collate.tokens import IGNORE, pad_token_columns, ragged_tokens
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError, UserCodeError
 from penstock.facades.capibara.fill import Fill
+from penstock.outputs.arrays import is_jax_array
 from penstock.outputs.jax import JaxOutput
-from penstock.outputs.jax_arrays import is_jax_array
 from penstock.steps.node import Picks
 
 Example = dict[str, Any]

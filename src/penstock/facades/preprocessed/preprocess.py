@@ -124,7 +124,7 @@ class RowCollate:
         self.pad_token_id = pad_token_id
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Any:
-        from penstock.collate.causal_lm import create_collate_fn
+        from penstock.facades.preprocessed.collate import create_collate_fn
         from penstock.torch_data.loaders import data
 
         if rows and "input_ids" in rows[0]:

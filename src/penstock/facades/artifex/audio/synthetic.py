@@ -21,7 +21,7 @@ from penstock.core.randomness import U64
 from penstock.facades.artifex.audio.config import AudioModalityConfig
 from penstock.facades.artifex.datasets.draw import F32, F64, normal_grid, sine
 from penstock.facades.artifex.datasets.generated import GeneratedDataset, one_of
-from penstock.outputs.jax_arrays import jax_array, stack_arrays
+from penstock.outputs.arrays import jax_array, stack_arrays
 
 ARRAYS = ("audio", "mel")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.core.columns import Column, Columns, Ragged
 from penstock.core.errors import UsageError
-from penstock.outputs.jax_arrays import is_jax_array, jax_array, stack_arrays
+from penstock.outputs.arrays import is_jax_array, jax_array, stack_arrays
 
 PLURAL = {"index": "indices", "path": "paths"}
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.core import randomness
 from penstock.core.errors import UsageError
-from penstock.outputs.jax_arrays import is_jax_array, jax_key, key_words
+from penstock.outputs.arrays import is_jax_array, jax_key, key_words
 
 _FIX = "rngs=0, rngs=nnx.Rngs(0) or rngs=jax.random.key(0)"
 

@@ -17,7 +17,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, DataError, RecordError
 from penstock.facades.artifex.datasets.access import as_dataset, batch_at
 from penstock.facades.artifex.datasets.base import BaseDataset
-from penstock.outputs.jax_arrays import is_jax_array
+from penstock.outputs.arrays import is_jax_array
 
 
 def validate_sample(sample: dict[str, Any], shape: tuple[int, ...] | None = (32, 32, 3)) -> bool:

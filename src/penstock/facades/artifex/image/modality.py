@@ -17,7 +17,7 @@ from penstock.codecs.image.filter_resize import METHODS, resize_images
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.config import BaseModalityConfig
 from penstock.facades.artifex.datasets.rngs import Streams
-from penstock.outputs.jax_arrays import jax_array
+from penstock.outputs.arrays import jax_array
 
 
 class ImageRepresentation(Enum):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import UsageError
-from penstock.outputs.jax_arrays import concat_arrays, is_jax_array, jax_array
+from penstock.outputs.arrays import concat_arrays, is_jax_array, jax_array
 
 
 def pad_batch(batch: dict[str, Any], target_size: int, *, mask: str | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from penstock.core.randomness import U64
 from penstock.facades.artifex.loaders.preprocess import normalize_batch
 from penstock.facades.artifex.loaders.rows import Batch, DatasetLoader
 from penstock.facades.artifex.text.config import TextParams
-from penstock.outputs.jax_arrays import jax_module, record_keys
+from penstock.outputs.arrays import jax_module, record_keys
 
 
 def create_training_pipeline(

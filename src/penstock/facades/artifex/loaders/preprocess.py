@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from penstock.core.errors import UsageError
-from penstock.outputs.jax_arrays import jax_module
+from penstock.outputs.arrays import jax_module
 
 EPSILON = 1e-8
 
