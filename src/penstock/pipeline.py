@@ -5,7 +5,7 @@ Each method imports its step when it is called, so a program loads only the step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.core.arguments import changed, explained_methods
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import DTypeLike, NDArray
 
+    from penstock.core.functions import BatchFunction, Predicate, RecordFunction
     from penstock.core.limits import Limits
     from penstock.engine.loader import Loader
     from penstock.plan.definition import Definition
@@ -255,7 +256,7 @@ class Pipeline:
 
         return self.then(DecodeParts(parts or None))
 
-    def map(self, function: Callable[..., dict[str, Any]], *, version: str | None = None) -> Pipeline:
+    def map(self, function: RecordFunction, *, version: str | None = None) -> Pipeline:
         """Applies `function(record) -> record` to each record. One Python call per record; `map_batches` is faster.
 
         Args:
@@ -269,9 +270,7 @@ class Pipeline:
 
         return self.then(Map(function, version))
 
-    def map_batches(
-        self, function: Callable[..., dict[str, Any]], *, whole: bool = False, version: str | None = None
-    ) -> Pipeline:
+    def map_batches(self, function: BatchFunction, *, whole: bool = False, version: str | None = None) -> Pipeline:
         """Applies `function(columns) -> columns` to blocks of rows; each row must be independent of the others.
 
         Args:
@@ -285,7 +284,7 @@ class Pipeline:
 
         return self.then(MapBatches(function, whole, version))
 
-    def filter(self, function: Callable[..., Any], *, batched: bool = False, version: str | None = None) -> Pipeline:
+    def filter(self, function: Predicate, *, batched: bool = False, version: str | None = None) -> Pipeline:
         """Keeps records for which `function` returns True, or with `batched` the rows of its mask for a block of rows.
 
         A loader refills the place of a rejected row, so that other rows keep theirs; `prepare` and `tokenize` drop it.
@@ -437,7 +436,7 @@ class Pipeline:
         )  # fmt: skip
 
     def to_jax(
-        self, *, sharding: jax.sharding.Sharding | jax.Device | None = None, ids: DTypeLike = "int32",
+        self, *, sharding: jax.sharding.Sharding | Any | None = None, ids: DTypeLike = "int32",
         micro_batches: int = 1, threads: int | None = None, prefetch: int = 3, max_bytes: int = 512 << 20,
         timeout: float | None = None, isolate: bool = False, workers: int = 0,
         on_worker_death: Literal["raise", "restart"] = "raise",
@@ -445,7 +444,7 @@ class Pipeline:
         """Returns a loader of dicts of JAX arrays. Other options: see `to_numpy`.
 
         Args:
-            sharding: a device or a sharding; over several processes each one reads the rows that its devices hold.
+            sharding: a sharding or a device; over several processes each one reads the rows that its devices hold.
             micro_batches: with k, arrays of shape (k, rows / k, ...) for gradient accumulation.
 
         >>> next(iter(ps.from_arrays({"x": range(4)}).batch(2).to_jax(threads=0)))["x"].tolist()

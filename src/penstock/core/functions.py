@@ -1,0 +1,26 @@
+"""Types of the functions that users pass to `map`, `map_batches` and `filter`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class RandomRecordFunction(Protocol):
+    """A record function that draws: `rng` is keyed by (seed, epoch, record)."""
+
+    def __call__(self, record: dict[str, Any], /, *, rng: np.random.Generator) -> Mapping[str, Any]: ...
+
+
+class RandomBatchFunction(Protocol):
+    """A function of columns that draws: `keys` holds one key per row, see `penstock.randomness`."""
+
+    def __call__(self, columns: dict[str, Any], /, *, keys: NDArray[np.uint64]) -> Mapping[str, Any]: ...
+
+
+RecordFunction = Callable[[dict[str, Any]], Mapping[str, Any]] | RandomRecordFunction
+BatchFunction = Callable[[dict[str, Any]], Mapping[str, Any]] | RandomBatchFunction
+Predicate = Callable[[dict[str, Any]], object]
