@@ -238,7 +238,7 @@ def test_the_command_writes_the_same_store(tmp_path: Path, capsys: pytest.Captur
 def test_wrong_use_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ps.UsageError, match="a PromptEngine"):
         prepare_prompts(records(), lambda r: r, tmp_path / "out")  # type: ignore[arg-type]
-    with pytest.raises(ps.UsageError, match="a sequence of dicts"):
+    with pytest.raises(ps.UsageError, match="a list of dicts"):
         prepare_prompts(iter(records()), alpaca(), tmp_path / "out")
     (tmp_path / "a.json").write_text("[")
     with pytest.raises(ps.DataError, match="a JSON array of records"):

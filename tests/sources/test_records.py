@@ -15,7 +15,7 @@ from penstock.core.limits import LIMITS
 from penstock.facades.preprocessed.create import create_preprocessed_dataset
 from penstock.facades.preprocessed.dataset import PreprocessedDataset
 from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
-from penstock.sources.records import records_of
+from penstock.sources.records import data_kind, records_of
 
 
 def numbers(count):
@@ -114,7 +114,7 @@ def test_a_json_array_has_a_limit(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(numbers(100)))
     assert len(records_of(path)) == 100
-    monkeypatch.setattr("penstock.sources.records.LIMITS", LIMITS.__class__(record_bytes=500))
+    monkeypatch.setattr("penstock.sources.json_records.LIMITS", LIMITS.__class__(record_bytes=500))
     with pytest.raises(LimitError, match=r"at most 500 bytes(.|\n)*one record a line"):
         records_of(path)
     path.write_text(json.dumps(numbers(10)))
@@ -173,3 +173,117 @@ def test_the_error_for_want_of_good_records_says_why():
 
     with pytest.raises(DataError, match=r"none among 3 tried(.|\n)*not a record of at most 8 tokens: 3"):
         PreprocessedDataset([RECORDS[0]] * 3, engine())[0]
+
+
+# What the data is: decided once, for every adapter.
+
+
+class Streamed:
+    def __iter__(self):
+        return iter([{"n": 0}])
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ("a.jsonl", "paths"),
+        ([pathlib.Path("a")], "paths"),
+        (numbers(2), "sequence"),
+        (["a text"], "sequence"),
+        ([], "sequence"),
+        (Broken(), "sequence"),
+        (from_arrays({"n": [1]}), "pipeline"),
+        (from_arrays({"n": [1]}).definition.origin, "source"),
+        (datasets.Dataset.from_list(numbers(2)), "hf"),
+        (datasets.DatasetDict({"train": datasets.Dataset.from_list(numbers(2))}), "hf splits"),
+        (datasets.Dataset.from_list(numbers(2)).to_iterable_dataset(), "hf stream"),
+        (pd.DataFrame({"n": [1]}), "table"),
+        ({"n": [1]}, "mapping"),
+        (iter([]), "iterator"),
+        (Streamed(), "stream"),
+        (lambda: iter([]), "stream"),
+        ({"a", "b"}, "other"),
+        (b"bytes", "other"),
+        (5, "other"),
+    ],
+)
+def test_kinds_of_data(data, kind):
+    assert data_kind(data) == kind
+
+
+def test_a_set_has_no_order_and_is_refused():
+    with pytest.raises(UsageError, match="got:   set"):
+        StreamingPreprocessedDataset({"a", "b"}, lambda text: {"t": text})
+
+
+def test_files_of_records(tmp_path):
+    import gzip
+
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
+    assert records_of(tmp_path / "a.parquet").read([1, 0]) == [{"n": 2}, {"n": 1}]
+    (tmp_path / "dump.txt").write_text('{"n": 1}\n{"other": 2}\n')
+    assert records_of(tmp_path / "dump.txt").read([0, 1]) == [{"n": 1}, {"other": 2}]
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'\xef\xbb\xbf [{"n": 1}]'))
+    assert records_of(tmp_path / "a.json.gz").read([0]) == [{"n": 1}]
+    datasets.Dataset.from_list(numbers(2)).save_to_disk(tmp_path / "saved")
+    assert records_of(tmp_path / "saved").read([1]) == [{"n": 1}]
+    (tmp_path / "prose.txt").write_text("Once upon a time")
+    with pytest.raises(UsageError, match=r"named fields(.|\n)*text files(.|\n)*prose.txt(.|\n)*read_text"):
+        records_of(tmp_path / "prose.txt")
+    with pytest.raises(UsageError, match=r"2 files, an array among them"):
+        (tmp_path / "b.json").write_text("[]")
+        (tmp_path / "c.json").write_text('{"n": 1}\n')
+        records_of([tmp_path / "b.json", tmp_path / "c.json"])
+
+
+def test_bad_records_of_any_data_can_be_skipped_by_a_preparation(tmp_path):
+    from penstock import prepare_prompts
+
+    engine = PromptEngine("bytes", "{n}", eos=0)
+    data = Broken()
+    with pytest.raises(RecordError, match=r"bad sector"):
+        prepare_prompts(data, engine, tmp_path / "raise")
+    made = prepare_prompts(data, engine, tmp_path / "skip", on_error="skip")
+    assert (made.documents, made.skipped) == (5, 1)
+
+
+FINGERPRINTS = {
+    "list": "330551afc6d20c080adebc78d4d302f8",
+    "jsonl": "17765e08ce64c7296124d3c58367567e",
+    "hf": "55a0364c831add8705fecf2a3d993c77",
+    "pipeline": "rows:af1364904a5be18296b13e56449718ab",
+    "object": "tests.sources.test_records.Broken:6",
+    "texts of a list": "34c19ebb0bd51e59464334f625b288df",
+    "texts of jsonl": "563b5bf3be083da0e9589d58c18a307e",
+    "texts of hf": "34c19ebb0bd51e59464334f625b288df",
+    "texts of a source": "records:53a271117a5a4597c25c8e7026b1efda",
+    "source of a list": "330551afc6d20c080adebc78d4d302f8",
+    "source of texts": "a1ea453df73a6beef590b73e927c62d3",
+}
+
+
+def test_fingerprints_are_what_they_were(tmp_path):
+    """Saved states and caches hold these: of each input, by the adapter that made them in version 0.x."""
+    from penstock.sources.record_source import RecordSource
+    from penstock.sources.record_texts import record_texts
+
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 1}\n')
+    hf = datasets.Dataset.from_list([{"n": 1}])
+    pipeline = from_arrays({"n": [1]})
+    found = {
+        "list": records_of([{"n": 1}]).fingerprint(),
+        "jsonl": records_of(path).fingerprint(),
+        "hf": records_of(hf).fingerprint(),
+        "pipeline": records_of(pipeline).fingerprint(),
+        "object": records_of(Broken()).fingerprint(),
+        "texts of a list": record_texts([{"n": 1}]).fingerprint(),
+        "texts of jsonl": record_texts(path).fingerprint(),
+        "texts of hf": record_texts(hf).fingerprint(),
+        "texts of a source": record_texts(pipeline.definition.origin).fingerprint(),
+        "source of a list": RecordSource([{"n": 1}]).fingerprint(),
+        "source of texts": RecordSource(["one"]).fingerprint(),
+    }
+    assert found == FINGERPRINTS

@@ -146,19 +146,15 @@ def as_options(error: PenstockError) -> PenstockError:
 
 def open_records(args: argparse.Namespace) -> Any:
     """The records of the files."""
-    from penstock.preparation.records import records_of
-    from penstock.sources.formats import format_of
+    from penstock.sources.formats import FORMATS, format_of
+    from penstock.sources.record_texts import record_texts
 
-    kind = format_of(args.paths).name if args.format == "auto" else args.format
-    if kind == "jsonl":
-        return records_of(list(args.paths))
-    if kind == "parquet":
-        from penstock.sources.parquet import ParquetFiles
-
-        return records_of(ParquetFiles(list(args.paths)))
+    found = format_of(args.paths) if args.format == "auto" else FORMATS[args.format]
+    if found.kind == "records":
+        return record_texts(args.paths, file_format=found.name)
     raise UsageError(
         "records with named fields for --prompt: JSON lines, a JSON array or Parquet",
-        got=f"{kind} files",
+        got=found.title,
         where=", ".join(args.paths[:3]),
         fix="write the records as JSON lines",
     )

@@ -24,12 +24,13 @@ from penstock.core.errors import LimitError, RecordError, UsageError
 from penstock.plan.definition import Definition
 from penstock.preparation.encode import in_order
 from penstock.preparation.pipeline_texts import PipelineTexts, TextOfRecord
-from penstock.preparation.records import records_of
 from penstock.preparation.run import SHARD_TOKENS, Made, Prepared, make_store
 from penstock.preparation.tokenize import skip_policy
 from penstock.sources import json_fields
-from penstock.sources.base import TextSource
+from penstock.sources.base import FileSource, TextSource
 from penstock.sources.lines import Chunk, bare, place
+from penstock.sources.record_texts import record_texts
+from penstock.sources.records import data_kind
 from penstock.steps.masks import RUNS, encode_runs
 
 _DECIDES = ("mask", "max_length", "truncation", "system", "boundary", "specials", "turn")
@@ -69,11 +70,13 @@ def prepare_prompts(
         raise UsageError(f"a schema with {' and '.join(missing)}", got=", ".join(engine.schema), fix="leave schema out")
     policy = on_error or engine.on_error
     records = (
-        _pipeline_records(source.definition, policy, budget) if hasattr(source, "definition") else records_of(source)
+        _pipeline_records(source.definition, policy, budget)
+        if data_kind(source) == "pipeline"
+        else record_texts(source)
     )
     if isinstance(records, PipelineTexts) and budget is None:
         budget = records.budget
-    maker = _Prompts(engine, list(getattr(records, "paths", [])))
+    maker = _Prompts(engine, list(records.paths) if isinstance(records, FileSource) else [])
     return make_store(
         records, maker, out, shard_tokens=shard_tokens, on_error=policy, budget=budget,
         show_progress=show_progress, restart=restart,

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from penstock.sources.names import Names
 
 __all__ = [
-    "BorrowSource", "ColumnReader", "ColumnSource", "FileSource", "LengthSource", "NamedSource", "Source",
-    "TextColumnSource", "TextSource", "TokenParts", "TokenSource", "WindowReader",
+    "BorrowSource", "ColumnReader", "ColumnSource", "FileSource", "LengthSource", "NamedSource", "PipelineLike",
+    "Source", "TextColumnSource", "TextSource", "TokenParts", "TokenSource", "WindowReader",
 ]  # fmt: skip
 
 
@@ -102,6 +102,16 @@ class TokenSource(Source, Protocol):
     def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
         """Array (len(starts), length) of raw tokens: row i is stream[starts[i] : starts[i] + length]. Never short."""
         ...
+
+
+@runtime_checkable
+class PipelineLike(Protocol):
+    """A pipeline, whose package is above this one: a definition whose rows are a source."""
+
+    @property
+    def definition(self) -> Any: ...
+
+    def rows(self) -> Source: ...
 
 
 @runtime_checkable

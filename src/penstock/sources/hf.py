@@ -43,6 +43,15 @@ def choose_split(dataset: Any, split: str) -> Any:
     return dataset[split]
 
 
+def several_splits(dataset: Any) -> UsageError:
+    """The error for a dict of splits where one dataset is expected."""
+    return UsageError(
+        "one split of a dataset",
+        got=f"a {type(dataset).__name__} of {', '.join(map(repr, dataset))}",
+        fix=f"choose one: dataset[{next(iter(dataset), 'train')!r}]",
+    )
+
+
 def open_path(path: str | os.PathLike[str], options: Options) -> HFDataset:
     """The opener of the registry."""
     return HFDataset(choose_split(load_saved(path), options.split))
@@ -60,11 +69,7 @@ class HFDataset:
     def __init__(self, dataset: Any) -> None:
         datasets = need("datasets", extra="hf", purpose="for from_hf()")
         if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):
-            raise UsageError(
-                "one split of a dataset",
-                got=f"a {type(dataset).__name__} of {', '.join(map(repr, dataset))}",
-                fix=f"choose one: dataset[{next(iter(dataset), 'train')!r}]",
-            )
+            raise several_splits(dataset)
         if not isinstance(dataset, datasets.Dataset):
             raise UsageError(
                 "a datasets.Dataset, which is read by number",

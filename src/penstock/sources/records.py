@@ -1,40 +1,78 @@
-"""Records of anything, by number.
+"""Records by number from any kind of data: the one place that decides what a user's data is.
 
-`records_of` takes a datasets.Dataset, a list or other sequence of dicts, a JSON-lines path or a list of them (or a
-.json file that is one array), a pipeline, or a source. Records come whole, as plain dicts; JSON lines need not all have
-the same fields.
+`data_kind` names what an object is. `records_of` reads it record by record, each as it is (dicts, strings, whatever
+the user's dataset returns); `sources.record_source` reads it as columns, `sources.record_texts` as JSON texts in one
+pass, and `torch_data.stream_input` as a stream. All of them switch on `data_kind`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import orjson
 
 from penstock.core import hashing
 from penstock.core.columns import row as row_of
-from penstock.core.errors import DataError, LimitError, PenstockError, RecordError, UsageError, UserCodeError
-from penstock.core.limits import LIMITS
-from penstock.sources import json_fields
-from penstock.sources.hf import HFDataset
-from penstock.sources.jsonl import SUFFIXES
-from penstock.sources.lines import LineFiles, place
+from penstock.core.errors import PenstockError, UsageError, UserCodeError
+from penstock.sources import formats, hf
+from penstock.sources.base import PipelineLike, Source
+from penstock.sources.json_records import JsonRecords, begins_with, read_array
 from penstock.storage import filesystem
 
-Record = Mapping[str, Any]
+DataKind = Literal[
+    "paths", "pipeline", "hf", "hf splits", "hf stream", "tfds", "source", "table", "mapping", "sequence", "iterator",
+    "stream", "other",
+]  # fmt: skip
 _TABLES = {
     ("pandas", "DataFrame"): 'datasets.Dataset.from_pandas(frame), or frame.to_dict("records")',
     ("polars", "DataFrame"): "datasets.Dataset.from_polars(frame), or frame.to_dicts()",
     ("pyarrow", "Table"): "datasets.Dataset(table), or table.to_pylist()",
 }
+_HF = {"Dataset": "hf", "IterableDataset": "hf stream", "DatasetDict": "hf splits", "IterableDatasetDict": "hf splits"}
+_PLAIN = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
+
+
+def data_kind(data: Any) -> DataKind:
+    """What an object is, without importing any library or reading any data.
+
+    "paths" is a path or a list of them. "sequence" has `len` and `[i]`. "iterator" can be read once; "stream" can be
+    read again: an iterable, or a function that returns one.
+
+    >>> data_kind(["a.jsonl", "b.jsonl"]), data_kind([{"n": 1}]), data_kind(iter([])), data_kind(lambda: iter([]))
+    ('paths', 'sequence', 'iterator', 'stream')
+    """
+    if isinstance(data, str | os.PathLike):
+        return "paths"
+    if isinstance(data, list | tuple):
+        return "paths" if formats.names_files(data) else "sequence"
+    for kind in type(data).__mro__:
+        library = kind.__module__.partition(".")[0]
+        if library == "datasets" and kind.__name__ in _HF:
+            return _HF[kind.__name__]  # type: ignore[return-value]
+        if kind.__module__.startswith("tensorflow_datasets.core.data_sources"):
+            return "tfds"
+        if (library, kind.__name__) in _TABLES:
+            return "table"
+    if isinstance(data, PipelineLike):
+        return "pipeline"
+    if isinstance(data, Source):
+        return "source"
+    if isinstance(data, Mapping):
+        return "mapping"
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, bytes):
+        return "sequence"
+    if isinstance(data, Iterator):
+        return "iterator"
+    if isinstance(data, Iterable) and not isinstance(data, bytes | set | frozenset):  # a set has no fixed order
+        return "stream"
+    return "stream" if callable(data) else "other"
 
 
 class Records(Protocol):
-    """Records by number. `read` gives, for each number, the record or the error that stands in its place."""
+    """Records by number. `read` returns, for each number, the record or the error that stands in its place."""
 
     def __len__(self) -> int: ...
 
@@ -45,11 +83,11 @@ class Records(Protocol):
     def fingerprint(self) -> str: ...
 
 
-class Listed:
-    """A sequence of dicts in memory, or anything with `len` and `[i]`."""
+class ListRecords:
+    """A sequence in memory, or anything with `len` and `[i]`. `name` is that of the file it was read from, if any."""
 
-    def __init__(self, items: Sequence[Any]) -> None:
-        self.items = items
+    def __init__(self, items: Sequence[Any], path: str = "") -> None:
+        self.items, self.path = items, path
 
     def __len__(self) -> int:
         return len(self.items)
@@ -61,12 +99,11 @@ class Listed:
         return f"record {number}"
 
     def fingerprint(self) -> str:
-        """By content where it is plain data, else by kind and length."""
+        """By content where it is plain data, else by class and length."""
         if not isinstance(self.items, list | tuple):
             return f"{type(self.items).__module__}.{type(self.items).__qualname__}:{len(self)}"
-        option = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
         try:
-            return hashing.content_id(orjson.dumps(item, option=option) for item in self.items)
+            return hashing.content_id(orjson.dumps(item, option=_PLAIN) for item in self.items)
         except TypeError:
             return f"objects:{len(self)}"
 
@@ -87,49 +124,13 @@ class HFRecords:
         return f"record {number}"
 
     def fingerprint(self) -> str:
-        return HFDataset(self.dataset.with_format(None)).fingerprint()
-
-
-class JsonRecords:
-    """JSON-lines files, each line as it was written."""
-
-    def __init__(self, paths: Any) -> None:
-        self.lines = LineFiles(paths, limits=LIMITS, suffixes=SUFFIXES)
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def read(self, numbers: Sequence[int]) -> list[Any]:
-        data, bad = self.lines.fetch(np.asarray(numbers, np.int64))
-        out: list[Any] = []
-        errors = {error.row: error for error in bad}
-        for at, line in enumerate(data):
-            try:
-                out.append(errors[at] if at in errors else self._record(line, int(numbers[at])))
-            except RecordError as error:
-                out.append(error)
-        return out
-
-    def _record(self, line: bytes, number: int) -> dict[str, Any]:
-        record = json_fields.load(line, "")
-        if not json_fields.shallow(record, LIMITS.json_depth):
-            raise RecordError(
-                f"at most {LIMITS.json_depth} levels of JSON", got="more", where=self.name(number), fix="flatten it"
-            )
-        return record
-
-    def name(self, number: int) -> str:
-        at = self.lines.locate(int(number))
-        return place(at["file"], at["line"], at["offset"])
-
-    def fingerprint(self) -> str:
-        return hashing.content_id(["json lines", *(filesystem.file_id(path) for path in self.lines.paths)])
+        return hf.HFDataset(self.dataset.with_format(None)).fingerprint()
 
 
 class SourceRecords:
-    """A penstock source, or a pipeline's rows."""
+    """The rows of a source, or of a pipeline, as dicts."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Source) -> None:
         self.source = source
 
     def __len__(self) -> int:
@@ -150,37 +151,46 @@ class SourceRecords:
         return str(self.source.fingerprint())
 
 
-def records_of(data: Any) -> Records:
-    """The records of whatever holds them; what cannot be read by number is refused, with what to do.
+def records_of(data: Any, *, file_format: str | None = None) -> Records:
+    """The records of `data`; what cannot be read by number is refused.
+
+    Args:
+        data: a path or list of paths (JSON lines, a JSON array, Parquet, a saved Hugging Face or TFDS dataset), a
+            datasets.Dataset, a list or other sequence of records, a pipeline, or a source.
+        file_format: `data` are paths, of files of this format.
 
     >>> records_of([{"a": 1}]).read([0])
     [{'a': 1}]
     """
-    datasets = sys.modules.get("datasets")  # whoever holds one of its objects has imported it
-    if datasets is not None and isinstance(data, datasets.Dataset):
+    kind = data_kind(data) if file_format is None else "paths"
+    if kind == "paths":
+        return _file_records(data, file_format)
+    if kind == "hf":
         return HFRecords(data)
-    if datasets is not None and isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
-        raise UsageError(
-            "one split of a dataset",
-            got=f"a {type(data).__name__} of {', '.join(map(repr, data))}",
-            fix=f"choose one: dataset[{next(iter(data), 'train')!r}]",
-        )
-    if isinstance(data, str | os.PathLike):
-        return _file_records(os.fspath(data))
-    if _are_paths(data):
-        return JsonRecords([os.fspath(path) for path in data])
-    _refuse_tables(data)
-    if hasattr(data, "definition") and hasattr(data, "rows"):
+    if kind == "hf splits":
+        raise hf.several_splits(data)
+    if kind == "pipeline":
         return SourceRecords(data.rows())
-    if all(hasattr(data, verb) for verb in ("read", "fingerprint", "locate", "__len__")):
+    if kind == "source":
         return SourceRecords(data)
-    if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, Mapping | bytes):
-        return Listed(data)
+    if kind in ("sequence", "tfds"):
+        return ListRecords(data)
+    if kind == "table":
+        raise refused_table(data)
     raise UsageError(
         "records that can be read by number: a datasets.Dataset, a list of dicts, a JSON-lines path or a pipeline",
-        got=f"a {type(data).__name__} without len() and [i]",
-        fix="use StreamingPreprocessedDataset, or create_preprocessed_dataset(..., streaming=True), for a stream",
+        got="a dict of columns" if kind == "mapping" else f"a {type(data).__name__} without len() and [i]",
+        fix="penstock.from_arrays(columns)"
+        if kind == "mapping"
+        else "pass list(records) if they are few; StreamingPreprocessedDataset, or streaming=True, reads a stream",
     )
+
+
+def refused_table(data: Any) -> UsageError:
+    """The error for a table in memory: it has a length and `[i]`, but returns columns, or fails."""
+    names = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(data).__mro__]
+    library, name = next(found for found in names if found in _TABLES)
+    return UsageError("records, one dict each", got=f"a {library} {name}", fix=_TABLES[library, name])
 
 
 def read_each(records: Records, numbers: Sequence[int]) -> list[Any]:
@@ -200,48 +210,26 @@ def _unreadable(error: Exception) -> UserCodeError:
     wrapped = UserCodeError(
         "the record to be read",
         got=f"{type(error).__name__}: {str(error)[:300]}",
-        fix="mend the data; skip_errors=True leaves such records out and counts them",
+        fix="fix the data; skip_errors=True leaves such records out and counts them",
     )
     wrapped.__cause__ = error
     return wrapped
 
 
-def _refuse_tables(data: Any) -> None:
-    """Tables in memory have a length and `[i]`, but give columns, or fail."""
-    library, kind = type(data).__module__.partition(".")[0], type(data).__name__
-    if (library, kind) in _TABLES:
-        raise UsageError("records, one dict each", got=f"a {library} {kind}", fix=_TABLES[library, kind])
-
-
-def _are_paths(data: Any) -> bool:
-    """Whether a list holds the names of JSON-lines files, not records."""
-    return (
-        isinstance(data, list | tuple)
-        and len(data) > 0
-        and all(isinstance(item, os.PathLike) or (isinstance(item, str) and item.endswith(SUFFIXES)) for item in data)
-    )
-
-
-def _file_records(path: str) -> Records:
-    if not path.endswith(".json"):
-        return JsonRecords(path)
-    with filesystem.open_read(path) as file:
-        head = file.read(64).lstrip()
-        if not head.startswith(b"["):
-            return JsonRecords(path)
-    size = filesystem.stamp(path).size
-    if size > LIMITS.record_bytes:
-        raise LimitError(
-            f"a JSON array of at most {LIMITS.record_bytes} bytes",
-            got=f"{size}",
-            where=path,
-            fix="write one record a line (.jsonl), which is read piece by piece",
+def _file_records(paths: Any, file_format: str | None) -> Records:
+    given = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    found = formats.FORMATS[file_format] if file_format is not None else formats.format_of(given)
+    files = filesystem.expand(given, suffixes=found.suffixes) if found.one_pass else given
+    if found.name == "jsonl" or (found.name == "text" and begins_with(files[0], b"{")):  # JSON under another name
+        array = read_array(files)
+        return JsonRecords(files) if array is None else ListRecords(array, files[0])
+    if found.kind != "records" or (len(given) > 1 and not found.one_pass):
+        raise UsageError(
+            "records with named fields: JSON lines, a JSON array or Parquet",
+            got=found.title,
+            where=", ".join(given[:3]),
+            fix=f"write the records as JSON lines, or pass penstock.{found.read}",
         )
-    with filesystem.open_read(path) as file:
-        chunks = []
-        while block := file.read(1 << 22):
-            chunks.append(block)
-    try:
-        return Listed(orjson.loads(b"".join(chunks)))
-    except orjson.JSONDecodeError as error:
-        raise DataError("a JSON array of records", got=str(error), where=path, fix="repair the file") from error
+    if found.opener == "hf:open_path":
+        return records_of(hf.load_saved(given[0]))
+    return SourceRecords(found.open(files if found.one_pass else files[0], formats.Options(every_field=True)))

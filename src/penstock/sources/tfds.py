@@ -29,11 +29,6 @@ def tfds_module() -> Any:
     return need("tensorflow_datasets", extra="tfds", purpose="for TFDS datasets")
 
 
-def is_prepared(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds a dataset that TFDS prepared: one version of one config."""
-    return all(os.path.isfile(os.path.join(folder, name)) for name in ("dataset_info.json", "features.json"))
-
-
 def open_path(folder: str | os.PathLike[str], options: Options) -> TFDSource:
     """The opener of the registry."""
     return TFDSource.open(folder, options.split)

@@ -6,7 +6,6 @@ an iterable the elements are the records, and to begin in the middle is to read 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
 from penstock.core.optional import need
 from penstock.core.pickling import Portable
-from penstock.sources.records import Records, read_each, records_of
+from penstock.sources.records import Records, data_kind, read_each, records_of
 
 _worker: Any = need("torch.utils.data._utils.worker", extra="torch")
 
@@ -93,7 +92,7 @@ class Repeatable(Portable):
             ) from error
 
     def _open(self) -> Iterable[Any]:
-        if is_hf_stream(self.source):
+        if data_kind(self.source) == "hf stream":
             # Whole batches of rows, which costs less than one by one.
             return _hf_rows(self.source)
         return self.source() if callable(self.source) else self.source
@@ -141,12 +140,6 @@ def _hf_rows(stream: Any) -> Iterator[dict[str, Any]]:
             yield dict(zip(names, values, strict=True))
 
 
-def is_hf_stream(data: Any) -> bool:
-    """Whether this is a datasets.IterableDataset; the library is not imported to know it."""
-    datasets = sys.modules.get("datasets")
-    return datasets is not None and isinstance(data, datasets.IterableDataset)
-
-
 def feed_of(data: Any) -> Feed:
     """The feed of whatever holds records.
 
@@ -154,21 +147,17 @@ def feed_of(data: Any) -> Feed:
     >>> feed.records(list(feed.begin(1)))
     [{'a': 2}]
     """
-    if is_hf_stream(data):
-        return Repeatable(data)
-    if isinstance(data, Iterator):
+    kind = data_kind(data)
+    if kind == "iterator":
         raise UsageError(
-            "a stream that can be begun again, for further epochs, workers and resuming",
+            "a stream that can be read again, for further epochs, workers and resuming",
             got=f"a {type(data).__name__}, which can be read once",
             fix="pass the function that makes it (hf_iterable=make_records, not make_records()), or a list",
         )
-    by_number = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-    if by_number or isinstance(data, str) or hasattr(data, "__fspath__") or hasattr(data, "definition"):
-        return Numbered(records_of(data))
-    if all(hasattr(data, verb) for verb in ("read", "fingerprint", "locate", "__len__")):
-        return Numbered(records_of(data))
-    if callable(data) or hasattr(data, "__iter__"):
+    if kind in ("stream", "hf stream"):
         return Repeatable(data)
+    if kind != "other":
+        return Numbered(records_of(data))
     raise UsageError(
         "hf_iterable= a datasets.IterableDataset, an iterable of dicts, a list, a JSON-lines path, "
         "or a function that gives an iterator",

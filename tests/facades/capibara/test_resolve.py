@@ -191,3 +191,37 @@ def test_a_cached_name_feeds_the_loader(tokenizer: Any) -> None:
     decoded = [tokenizer.decode(r, skip_special_tokens=True) for r in batch["input_ids"]]
     assert decoded == ["en test 0", "en test 1"]
     assert isinstance(resolve_dataset("mini:en"), Pipeline)
+
+
+def test_splits_of_a_folder_are_never_mixed(tmp_path: Path) -> None:
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001"):
+        pq.write_table(pa.table({"text": [name]}), tmp_path / f"{name}.parquet")
+    assert texts_in(resolve_dataset(tmp_path)) == ["train-00000-of-00002", "train-00001-of-00002"]
+    assert texts_in(resolve_dataset(tmp_path, split="test")) == ["test-00000-of-00001"]
+    with pytest.raises(UsageError, match=r"a split(.|\n)*'validation'(.|\n)*split= one of 'test', 'train'"):
+        resolve_dataset(tmp_path, split="validation")
+
+
+def test_token_files_are_not_read_as_text(tmp_path: Path) -> None:
+    text = "the bytes of this text are also tokens.."
+    (tmp_path / "train.bin").write_bytes(text.encode())
+    with pytest.raises(UsageError, match=r"says its own dtype(.|\n)*penstock.open_nanogpt\(path, dtype=...\)"):
+        resolve_dataset(tmp_path / "train.bin")
+    (tmp_path / "shot.jpg").write_bytes(b"...")
+    with pytest.raises(UsageError, match=r"penstock.read_images\(folder\)"):
+        resolve_dataset(tmp_path / "shot.jpg")
+
+
+def test_an_interrupted_preparation_is_not_a_dataset(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text('{"text": "about the job"}')
+    (tmp_path / "journal.jsonl").write_text('{"text": "about a shard"}\n')
+    with pytest.raises(UsageError, match="a preparation that was interrupted"):
+        resolve_dataset(tmp_path)
+
+
+def test_a_list_of_paths_is_files_not_texts(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.jsonl" for i in range(2)]
+    for i, path in enumerate(paths):
+        path.write_text(f'{{"text": "record {i}"}}\n')
+    assert texts_in(resolve_dataset(paths)) == ["record 0", "record 1"]
+    assert texts_in(resolve_dataset(list(map(str, paths)))) == ["record 0", "record 1"]

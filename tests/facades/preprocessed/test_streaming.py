@@ -338,7 +338,7 @@ def test_a_prompt_engine_in_spawned_workers():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"hf_iterable": iter([])}, r"begun again(.|\n)*list_iterator(.|\n)*not make_records\(\)"),
+        ({"hf_iterable": iter([])}, r"read again(.|\n)*list_iterator(.|\n)*not make_records\(\)"),
         ({"hf_iterable": 5}, "hf_iterable= a datasets.IterableDataset"),
         ({"buffer_size": -1}, "buffer_size of 0 or more"),
         ({"rank": 1}, "both rank and world_size"),

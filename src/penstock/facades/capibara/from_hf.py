@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
 from penstock.pipeline import Pipeline
-from penstock.sources.hf import HFDataset
+from penstock.sources.hf import HFDataset, choose_split
 from penstock.sources.hf_stream import HFStream
 
 if TYPE_CHECKING:
@@ -27,40 +27,15 @@ _NAME = re.compile(r"(?P<repo>[\w.-]{1,96}(/[\w.-]{1,96})?)(:(?P<config>[\w.-]{1
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
-def is_dataset(given: Any) -> bool:
-    """Whether a value is one of the four kinds of `datasets` objects; imports nothing to find out."""
-    kinds = {(k.__module__.partition(".")[0], k.__name__) for k in type(given).__mro__}
-    names = ("Dataset", "IterableDataset", "DatasetDict", "IterableDatasetDict")
-    return any(("datasets", name) in kinds for name in names)
-
-
 def open_dataset(given: Any, ask: Ask) -> Pipeline | HFStream:
     """The split of a dataset that is asked for, as a pipeline or a stream."""
     datasets = _module()
-    if isinstance(given, dict):
-        if ask.split not in given:
-            raise UsageError(
-                "a split of the dataset", got=repr(ask.split), fix=f"split= one of {', '.join(map(repr, given))}"
-            )
-        given = given[ask.split]
+    given = choose_split(given, ask.split)
     if isinstance(given, datasets.Dataset) and ask.streaming:
         given = given.to_iterable_dataset()
     if isinstance(given, datasets.IterableDataset):
         return HFStream(given, seed=ask.seed, buffer=ask.buffer)
     return Pipeline(HFDataset(given))
-
-
-def saved(folder: str) -> Any:
-    """What `save_to_disk` wrote; None if the folder is something else."""
-    marks = ("dataset_dict.json", "state.json")
-    if not any(os.path.isfile(os.path.join(folder, mark)) for mark in marks):
-        return None
-    return _module().load_from_disk(folder)
-
-
-def from_arrow(path: str) -> Any:
-    """One Arrow file, memory-mapped."""
-    return _module().Dataset.from_file(path)
 
 
 def find(name: str, ask: Ask) -> Any:

@@ -12,27 +12,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import Pipeline
-from penstock.sources.tfds import TFDSource, is_prepared, tfds_module
+from penstock.sources.tfds import TFDSource, tfds_module
 
 if TYPE_CHECKING:
     from penstock.facades.capibara.resolve import Ask
 
 _NAME = re.compile(r"\w{1,96}([/:][\w.-]{1,96}){0,2}")
-
-
-def is_data_source(given: Any) -> bool:
-    """Whether a value is a TFDS data source; imports nothing to find out."""
-    return any(k.__module__.startswith("tensorflow_datasets.core.data_sources") for k in type(given).__mro__)
-
-
-def open_source(given: Any) -> Pipeline:
-    """The pipeline of a TFDS data source."""
-    return Pipeline(TFDSource(given))
-
-
-def prepared(folder: str, ask: Ask) -> Any:
-    """A folder that TFDS prepared; None if it is something else."""
-    return Pipeline(TFDSource.open(folder, ask.split)) if is_prepared(folder) else None
 
 
 def find(name: str, ask: Ask) -> Any:

@@ -15,7 +15,6 @@ from penstock.engine.loader import Loader
 from penstock.facades.capibara import collate as collating
 from penstock.facades.capibara.config import DataLoaderConfig, settings_of
 from penstock.facades.capibara.fill import Fill
-from penstock.facades.capibara.from_hf import is_dataset
 from penstock.facades.capibara.multilingual import Spoken, open_languages
 from penstock.facades.capibara.resolve import resolve_dataset
 from penstock.facades.capibara.stream import StreamLoader
@@ -23,6 +22,7 @@ from penstock.order.shard import find_rank
 from penstock.outputs.jax import JaxOutput, share_of
 from penstock.pipeline import Pipeline
 from penstock.sources.hf_stream import HFStream
+from penstock.sources.records import data_kind
 from penstock.steps.budget import BatchTokens
 from penstock.tokenizers import as_tokenizer
 
@@ -149,7 +149,7 @@ class CapibaraDataLoader:
     def _open(self) -> Loader | StreamLoader:
         s = self.settings
         found = s.dataset_name
-        several = isinstance(found, Mapping) and not is_dataset(found)  # a DatasetDict is one: its keys are splits
+        several = data_kind(found) == "mapping"  # a DatasetDict is one: its keys are splits
         if not several:
             found = resolve_dataset(
                 found,

@@ -14,22 +14,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.errors import UsageError
 from penstock.facades.capibara import from_hf, from_tfds
-from penstock.facades.capibara.records import Records
 from penstock.pipeline import Pipeline
-from penstock.sources import jsonl, parquet, text
-from penstock.sources.base import Source
+from penstock.sources import formats
+from penstock.sources.hf import load_saved
 from penstock.sources.hf_stream import HFStream
+from penstock.sources.record_source import source_of
+from penstock.sources.records import data_kind
+from penstock.storage.filesystem import expand
 
 Found = Pipeline | HFStream
 Factory = Callable[..., Any]
 
 _registered: dict[str, Factory] = {}
+_SPLITS = ("train", "training", "validation", "valid", "val", "dev", "test", "eval")
 
 
 @dataclass(frozen=True)
@@ -105,18 +108,18 @@ def _made(name: str, ask: Ask) -> Any:
 def _object(given: Any, ask: Ask) -> Found:
     if isinstance(given, Pipeline | HFStream):
         return given
-    if from_hf.is_dataset(given):
+    kind = data_kind(given)
+    if kind in ("hf", "hf splits", "hf stream"):
         return from_hf.open_dataset(given, ask)
-    if from_tfds.is_data_source(given):
-        return from_tfds.open_source(given)
-    if isinstance(given, Mapping):
+    if kind == "paths":
+        return _files([os.fspath(path) for path in given], ask)
+    if kind == "mapping":
         raise UsageError(
             "one dataset", got=f"a dict of {', '.join(map(str, given))}", fix="several go in dataset_name={...}"
         )
-    if isinstance(given, Source):
-        return Pipeline(given)
-    if isinstance(given, Sequence) or (hasattr(given, "__len__") and hasattr(given, "__getitem__")):
-        return Pipeline(Records(given))
+    source = source_of(given)
+    if source is not None:
+        return Pipeline(source)
     raise UsageError(
         "a dataset: a name, a path, a pipeline, a datasets or TFDS object, or records with len() and [i]",
         got=type(given).__name__,
@@ -128,57 +131,62 @@ def _object(given: Any, ask: Ask) -> Found:
 
 
 def _path(name: str, ask: Ask) -> Any:
-    if not os.path.exists(name):
+    if not (os.path.exists(name) or _is_megatron(name)):
         looks = os.sep in name or name.startswith(".") or re.search(r"\.\w{2,8}$", name)
         ask.tried.append(f"the path {os.path.abspath(name) if looks else name!r}: not there")
         return None
-    if os.path.isdir(name):
-        whole = os.path.isfile(os.path.join(name, "manifest.json"))
-        found = _store(name) if whole else from_hf.saved(name) or from_tfds.prepared(name, ask)
-        if found is not None:
-            return found
-        name = _of_split(name, ask.split)
-    elif name.endswith(".tokens"):
-        return _store(name)
-    elif name.endswith(".arrow"):
-        return from_hf.from_arrow(name)
-    return _files_of(name, ask)
+    found = formats.dataset_at(name)
+    if found is None:
+        return _files(_of_split(name, ask.split) if os.path.isdir(name) else [name], ask)
+    if found.needs:
+        raise UsageError(
+            f"a dataset that says its own {found.needs}",
+            got=found.title,
+            where=name,
+            fix=f"pass penstock.{found.read} as the dataset",
+        )
+    if found.opener == "hf:open_path":
+        return load_saved(name)  # a split is chosen, or a stream made of it, as for any dataset object
+    return Pipeline(found.open(name, formats.Options(split=ask.split)))
 
 
-def _store(path: str) -> Pipeline:
-    from penstock.sources.tokens import TokenStore
-
-    return Pipeline(TokenStore(path))
+def _is_megatron(prefix: str) -> bool:
+    return formats.FORMATS["megatron"].is_at(prefix)
 
 
-def _of_split(folder: str, split: str) -> str:
-    """The part of a folder that is the split: its subfolder or its file of that name, else all of it."""
+def _of_split(folder: str, split: str) -> list[str]:
+    """The part of a folder that is the split: its subfolder, or its files `split.*`, `split-*` and `split_*`.
+
+    A folder without any split in it is all of one. One with other splits only is refused, never mixed.
+    """
     inner = os.path.join(folder, split)
     if os.path.isdir(inner):
-        return inner
-    named = [f for f in sorted(os.listdir(folder)) if f.partition(".")[0] == split]
-    return os.path.join(folder, named[0]) if len(named) == 1 else folder
-
-
-def _files_of(path: str, ask: Ask) -> Pipeline:
-    """Parquet, JSON lines or text, by the names of the files."""
-    from penstock.storage.filesystem import expand
-
-    every = (*parquet.SUFFIXES, *jsonl.SUFFIXES, *text.SUFFIXES)
-    names = [p.lower() for p in expand(path, suffixes=every)]
-    kinds = {"parquet": parquet.SUFFIXES, "jsonl": jsonl.SUFFIXES}
-    found = {next((k for k, suffixes in kinds.items() if n.endswith(suffixes)), "text") for n in names}
-    if len(found) > 1:
+        return [inner]
+    names = sorted(entry for entry in os.listdir(folder) if not entry.startswith("."))
+    by_split = {name: _split_of(name) for name in names}
+    mine = [name for name, found in by_split.items() if found == split]
+    if mine:
+        return [os.path.join(folder, name) for name in mine]
+    others = sorted({found for found in by_split.values() if found in _SPLITS})
+    if others:
         raise UsageError(
-            "files of one format",
-            got=" and ".join(sorted(found)),
-            where=path,
-            fix="name the files of one format with a glob, or keep each split in a folder of its own",
+            "a split of the dataset", got=repr(split), where=folder, fix=f"split= one of {', '.join(map(repr, others))}"
         )
-    kind = found.pop()
-    field = ask.text_field or "text"
-    if kind == "parquet":
-        return Pipeline(parquet.ParquetFiles(path, text=field))
-    if kind == "jsonl":
-        return Pipeline(jsonl.JsonlFiles(path, None if ask.every_field else field))
-    return Pipeline(text.TextFiles(path, mode="line" if ask.by_line and len(names) == 1 else "file"))
+    return [folder]
+
+
+def _split_of(name: str) -> str:
+    return re.split(r"[-_.]", name, maxsplit=1)[0]
+
+
+def _files(paths: list[str], ask: Ask) -> Pipeline:
+    """Parquet, JSON lines or text, by the names of the files."""
+    found = formats.format_of(paths)
+    if not found.one_pass:
+        return Pipeline(found.open(paths))  # refused, with how to read it
+    options = formats.Options(
+        field=ask.text_field or "text",
+        every_field=ask.every_field or found.name == "parquet",  # of which other columns are not read until asked for
+        by="line" if ask.by_line and len(expand(paths, suffixes=found.suffixes)) == 1 else "file",
+    )
+    return Pipeline(found.open(paths, options))

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.core.errors import UsageError
 from penstock.facades.preprocessed.dataset import PreprocessedDataset
 from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
-from penstock.torch_data.stream_input import is_hf_stream
+from penstock.sources.records import data_kind
 
 _MAP = {"cache_enabled", "cache_bytes", "skip_errors"}
 _STREAM = {"buffer_size", "skip_errors", "seed", "rank", "world_size"}
@@ -39,8 +39,7 @@ def create_preprocessed_dataset(
         )
     if streaming:
         return StreamingPreprocessedDataset(hf_dataset, prompt_engine, **options)
-    by_number = hasattr(hf_dataset, "__len__") or hasattr(hf_dataset, "definition")
-    if is_hf_stream(hf_dataset) or not (by_number or isinstance(hf_dataset, str) or hasattr(hf_dataset, "__fspath__")):
+    if data_kind(hf_dataset) in ("hf stream", "iterator", "stream", "other"):
         raise UsageError(
             "records that can be read by number when streaming=False",
             got=f"a {type(hf_dataset).__name__}, which has no length",

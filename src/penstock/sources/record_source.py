@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 from penstock.core import hashing
 from penstock.core.columns import Columns, from_rows
 from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.sources.base import Source
+from penstock.sources.hf import HFDataset
+from penstock.sources.records import data_kind, refused_table
+from penstock.sources.tfds import TFDSource
 
 _PLAIN = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
 
 
-class Records:
-    """Records of a sequence, one Python call each.
+class RecordSource:
+    """Records of a sequence as columns, one Python call each; a string is `{"text": string}`.
 
-    >>> source = Records(["a", "b"])
+    >>> source = RecordSource(["a", "b"])
     >>> source.read(np.array([1]))["text"].tolist(), source.columns
     (['b'], ['text'])
     """
@@ -32,7 +36,7 @@ class Records:
         self.items = items
         self._size, self._id = len(items), ""
         if not self._size:
-            raise UsageError("a dataset with at least one record", got="an empty one", fix="give some data")
+            raise UsageError("a dataset with at least one record", got="an empty one", fix="pass some data")
         self.columns = list(self._record(0, 0))
 
     def __len__(self) -> int:
@@ -63,14 +67,14 @@ class Records:
 
     def _bad(self, expected: str, got: str, number: int, row: int) -> RecordError:
         where = f"record {number} of {type(self.items).__name__}"
-        return RecordError(expected, got=got, where=where, fix='give dicts such as {"text": "..."}', row=row)
+        return RecordError(expected, got=got, where=where, fix='return dicts such as {"text": "..."}', row=row)
 
     def fingerprint(self) -> str:
         if not self._id:
-            told = getattr(self.items, "fingerprint", None)
+            own = getattr(self.items, "fingerprint", None)
             kind = f"{type(self.items).__module__}.{type(self.items).__qualname__}"
-            if told is not None:
-                self._id = hashing.content_id([kind, self._size, str(told() if callable(told) else told)])
+            if own is not None:
+                self._id = hashing.content_id([kind, self._size, str(own() if callable(own) else own)])
             else:
                 self._id = hashing.content_id(_content(self._record(i, 0)) for i in range(self._size))
         return self._id
@@ -91,3 +95,17 @@ def _content(record: dict[str, Any]) -> bytes:
             got=str(error),
             fix="add `fingerprint = 'version 1'` to the dataset's class, and change it when its content changes",
         ) from error
+
+
+def source_of(data: Any) -> Source | None:
+    """The source of an object in memory: a source, a datasets or TFDS object, a sequence. None for anything else."""
+    kind = data_kind(data)
+    if kind == "source":
+        return data  # type: ignore[no-any-return]
+    if kind == "hf":
+        return HFDataset(data)
+    if kind == "tfds":
+        return TFDSource(data)
+    if kind == "table":
+        raise refused_table(data)
+    return RecordSource(data) if kind == "sequence" else None
