@@ -139,6 +139,11 @@ def from_json_file(path: Path) -> HFTokenizer:
     return HFTokenizer(text, name=str(path), named=read_named(path.parent))
 
 
+def from_folder(folder: Path) -> HFTokenizer:
+    """The tokenizer of a folder with `tokenizer.json`."""
+    return from_json_file(folder / "tokenizer.json")
+
+
 def from_vocab_merges(folder: Path) -> HFTokenizer:
     """From GPT-2 style `vocab.json` + `merges.txt`: byte-level BPE, `<|endoftext|>` and the like matched in text."""
     library = need("tokenizers", extra="tokenizers", purpose="to read this tokenizer")

@@ -1,6 +1,7 @@
-"""`as_tokenizer`: from whatever people have to the one shape Penstock uses.
+"""`as_tokenizer`: a `Tokenizer` from a name, a path or an object, by the registry `KINDS`.
 
-Nothing that comes as data is executed: no pickle, no remote code. Objects are recognised by their class's module, so
+To add a kind, write `tokenizers/<kind>.py` with a function that returns a `Tokenizer`, and add a line to `KINDS`.
+Tokenizer files are never executed: no pickle, no remote code. Objects are recognised by the module of their class, so
 no tokenizer library is imported to look at one.
 """
 
@@ -8,29 +9,67 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from penstock.core.errors import UsageError
-from penstock.tokenizers import hf, sentencepiece, tiktoken, transformers
 from penstock.tokenizers.base import Tokenizer
-from penstock.tokenizers.bytes import ByteTokenizer
 from penstock.tokenizers.duck import DuckTokenizer
 
-ACCEPTED = (
-    '"bytes"; the path of a tokenizer.json or of a SentencePiece .model; a folder with tokenizer.json, with vocab.json '
-    "and merges.txt, or with a .model; a hub name; a tokenizers.Tokenizer, transformers tokenizer, tiktoken Encoding "
-    "or SentencePieceProcessor; any object with encode(text) and a vocab_size"
-)
+_HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to name a tokenizer. `make`, "module:function" in `penstock.tokenizers`, takes the name, path or object.
+
+    A kind is recognised by exactly one of `name`, `suffix`, `folder` and `library`.
+    """
+
+    accepts: str  # in messages
+    make: str
+    name: str = ""  # this text
+    suffix: str = ""  # a file with this suffix
+    folder: tuple[str, ...] = ()  # a folder with a file for each of these names or patterns
+    library: str = ""  # an object whose class, or a base of it, is defined in this library
+    method: str = ""  # and which has this method
+
+    def __call__(self, value: Any) -> Tokenizer:
+        module, _, function = self.make.partition(":")
+        made: Tokenizer = getattr(import_module(f"penstock.tokenizers.{module}"), function)(value)
+        return made
+
+    def holds(self, folder: Path) -> bool:
+        return bool(self.folder) and all(any(p.is_file() for p in folder.glob(pattern)) for pattern in self.folder)
+
+
+# The first line that recognises a value wins.
+KINDS = (
+    Kind('"bytes"', "bytes:from_name", name="bytes"),
+    Kind("the path of a tokenizer.json", "hf:from_json_file", suffix=".json"),
+    Kind("the path of a SentencePiece .model", "sentencepiece:from_file", suffix=".model"),
+    Kind("a folder with tokenizer.json", "hf:from_folder", folder=("tokenizer.json",)),
+    Kind("a folder with vocab.json and merges.txt", "hf:from_vocab_merges", folder=("vocab.json", "merges.txt")),
+    Kind("a folder with one .model", "sentencepiece:from_folder", folder=("*.model",)),
+    Kind("a folder of transformers", "transformers:from_folder", folder=("tokenizer_config.json",)),
+    Kind("a tokenizers.Tokenizer", "hf:from_object", library="tokenizers", method="to_str"),
+    Kind("a transformers tokenizer", "transformers:from_object", library="transformers", method="get_vocab"),
+    Kind("a tiktoken Encoding", "tiktoken:TiktokenTokenizer", library="tiktoken", method="encode_ordinary"),
+    Kind("a SentencePieceProcessor", "sentencepiece:from_object", library="sentencepiece",
+         method="serialized_model_proto"),
+)  # fmt: skip
+HUB = Kind("a hub name", "transformers:from_name")
 
 
 def as_tokenizer(obj: Any) -> Tokenizer:
-    """A `Tokenizer` from a name, a path or an object; one that already is comes back as it is.
+    """Returns a `Tokenizer` for a name, a path or an object; a `Tokenizer` is returned as it is.
 
     Accepted: `"bytes"`; a `tokenizer.json` or SentencePiece `.model` path; a folder with `tokenizer.json`, with
     `vocab.json` and `merges.txt`, or with a `.model`; a hub name (needs the `hf` extra, local cache first); objects of
-    tokenizers, transformers, tiktoken and SentencePiece; `MicroTransformerTokenizer`; any object whose `encode` gives a
-    list, an `Encoding` or a dict with `input_ids` and that states its vocabulary size.
+    tokenizers, transformers, tiktoken and SentencePiece; `MicroTransformerTokenizer`; any object that has a vocabulary
+    size and whose `encode` returns a list, an `Encoding` or a dict with `input_ids`.
 
     >>> as_tokenizer("bytes").encode("hi").tolist()
     [104, 105]
@@ -44,53 +83,37 @@ def as_tokenizer(obj: Any) -> Tokenizer:
     backend = getattr(obj, "penstock_tokenizer", None)
     if callable(backend):
         return as_tokenizer(backend())
-    roots = {kind.__module__.partition(".")[0] for kind in type(obj).__mro__}
-    if "tokenizers" in roots and hasattr(obj, "to_str"):
-        return hf.from_object(obj)
-    if "transformers" in roots and hasattr(obj, "get_vocab"):
-        return transformers.from_object(obj)
-    if "tiktoken" in roots and hasattr(obj, "encode_ordinary"):
-        return tiktoken.TiktokenTokenizer(obj)
-    if "sentencepiece" in roots and hasattr(obj, "serialized_model_proto"):
-        return sentencepiece.from_object(obj)
+    libraries = {base.__module__.partition(".")[0] for base in type(obj).__mro__}
+    for kind in KINDS:
+        if kind.library in libraries and hasattr(obj, kind.method):
+            return kind(obj)
     if callable(getattr(obj, "encode", None)) and not isinstance(obj, bytes):
         return DuckTokenizer(obj)
     raise _refuse(f"{type(obj).__name__} {repr(obj)[:60]}")
 
 
 def _from_string(text: str) -> Tokenizer:
-    if text == "bytes":
-        return ByteTokenizer()
-    path = Path(text)
-    if os.path.isdir(text):  # unlike Path.is_dir, answers False for text that cannot be a path
-        return _from_folder(path)
+    path, suffixes = Path(text), tuple(kind.suffix for kind in KINDS if kind.suffix)
+    for kind in KINDS:
+        if kind.name == text != "":
+            return kind(text)
+    if os.path.isdir(text):  # unlike Path.is_dir, returns False for text that cannot be a path
+        for kind in KINDS:
+            if kind.holds(path):
+                return kind(path)
+        found = sorted(p.name for p in path.iterdir())
+        raise _refuse(f"the folder {text!r} with {', '.join(found[:8]) or 'no files'}")
     if os.path.isfile(text):
-        if path.suffix == ".json":
-            return hf.from_json_file(path)
-        if path.suffix == ".model":
-            return sentencepiece.from_file(path)
-        raise _refuse(f"the file {text!r}, which is neither .json nor .model")
-    looks_local = path.is_absolute() or path.suffix in {".json", ".model", ".tiktoken", ".txt"} or text.startswith(".")
-    if looks_local or not re.fullmatch(r"[\w.-]{1,96}(/[\w.-]{1,96})?", text):
-        raise _refuse(f"{text!r}, where no file or folder is")
-    return transformers.from_name(text)
-
-
-def _from_folder(folder: Path) -> Tokenizer:
-    if (folder / "tokenizer.json").is_file():
-        return hf.from_json_file(folder / "tokenizer.json")
-    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return hf.from_vocab_merges(folder)
-    models = sorted(folder.glob("*.model"))
-    if len(models) == 1:
-        return sentencepiece.from_file(models[0])
-    if len(models) > 1:
-        raise _refuse(f"the folder {str(folder)!r} with several models: {', '.join(m.name for m in models)}")
-    if (folder / "tokenizer_config.json").is_file():
-        return transformers.from_name(str(folder))
-    held = sorted(p.name for p in folder.iterdir())
-    raise _refuse(f"the folder {str(folder)!r} holding {', '.join(held[:8]) or 'nothing'}")
+        for kind in KINDS:
+            if kind.suffix and path.suffix == kind.suffix:
+                return kind(path)
+        raise _refuse(f"the file {text!r}, whose suffix is not one of {', '.join(suffixes)}")
+    local = path.is_absolute() or path.suffix in {*suffixes, ".tiktoken", ".txt"} or text.startswith(".")
+    if local or not _HUB_NAME.fullmatch(text):
+        raise _refuse(f"{text!r}: no such file or folder")
+    return HUB(text)
 
 
 def _refuse(got: str) -> UsageError:
-    return UsageError("a tokenizer", got=got, fix=f"accepted are {ACCEPTED}")
+    known = "; ".join(kind.accepts for kind in (*KINDS, HUB))
+    return UsageError("a tokenizer", got=got, fix=f"use one of: {known}; any object with encode(text) and a vocab_size")

@@ -96,3 +96,16 @@ def from_object(processor: Any) -> SentencePieceTokenizer:
 def from_file(path: Path) -> SentencePieceTokenizer:
     """From a `.model` file."""
     return SentencePieceTokenizer(path.read_bytes(), name=str(path))
+
+
+def from_folder(folder: Path) -> SentencePieceTokenizer:
+    """The tokenizer of the one `.model` in a folder."""
+    models = sorted(folder.glob("*.model"))
+    if len(models) > 1:
+        raise UsageError(
+            "a folder with one SentencePiece model",
+            got=", ".join(model.name for model in models),
+            where=str(folder),
+            fix=f"pass the path of one of them: {str(models[0])!r}",
+        )
+    return from_file(models[0])

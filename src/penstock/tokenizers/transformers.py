@@ -136,6 +136,11 @@ def from_name(name: str) -> Tokenizer:
         ) from error
 
 
+def from_folder(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder that transformers saved."""
+    return from_name(str(folder))
+
+
 def _hub_reachable() -> bool:
     """A quick look, because the hub client itself tries for most of a minute before it gives up."""
     if any(
