@@ -30,7 +30,7 @@ def test_real_loaders_hold(run: Any, files: tuple[Path, Path]) -> None:
     ran = run("check", *files, "--tokenizer", "bytes", "--batch-size", 4, "--seq-length", 16)
     assert ran.code == 0, ran.out
     lines = ran.out.splitlines()
-    assert lines[-1] == "16 checks, all hold"
+    assert lines[-1] == "16 checks, all passed"
     assert all(line.startswith("ok ") for line in lines[:-1])
     assert lines[0].split(maxsplit=3) == ["ok", "train", "batches", "163 of 654 windows"]
     facts = run("check", *files, "--tokenizer", "bytes", "--json").json()
@@ -98,13 +98,13 @@ def raise_ids(batch: Any) -> Any:
 @pytest.mark.parametrize(
     ("spoil", "caught", "text"),
     [
-        ({"change": set_label}, {"labels"}, "labels are not the inputs one token on"),
+        ({"change": set_label}, {"labels"}, "labels are not the inputs shifted by one token"),
         ({"change": narrow}, {"dtype"}, "expected torch.int64 input_ids, got torch.int32"),
         ({"change": transpose}, {"contiguous"}, "input_ids is not contiguous"),
         ({"change": cut}, {"shapes", "batches"}, "expected input_ids of [4, 8], got [3, 8]"),
         ({"change": raise_ids}, {"dtype"}, "expected ids below 257"),
         ({"longer": 1}, {"batches"}, "len() says"),
-        ({"load_state_dict": lambda _: None}, {"batches", "resume"}, "after the restore"),
+        ({"load_state_dict": lambda _: None}, {"batches", "resume"}, "after resuming"),
     ],
 )
 def test_each_kind_of_broken_loader_is_caught(

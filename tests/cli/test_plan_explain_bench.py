@@ -51,8 +51,8 @@ def test_plan_shows_and_tells(run: Any, store: Path) -> None:
     assert facts["bytes_per_batch"] == 2 * 8 * 4 * 32
     assert facts["steps"] == 3 * facts["steps_per_epoch"]
     shown = run(*argv).out
-    assert f"steps an epoch         {facts['steps_per_epoch']:,}\n" in shown
-    assert "another order each epoch, seed 5" in shown
+    assert f"steps per epoch         {facts['steps_per_epoch']:,}\n" in shown
+    assert "a different order each epoch, seed 5" in shown
     assert facts["fingerprint"] in shown
 
 
@@ -103,5 +103,5 @@ def test_bench_shows_a_table(run: Any, store: Path) -> None:
     ran = run("bench", store, "--length", 32, "--batch", 8, "--seconds", 0.02, "--threads", 1)
     assert "M tokens/s to numpy" in ran.out
     assert "of the bare gather" in ran.out
-    assert "us a batch" in ran.out
+    assert "us/batch" in ran.out
     assert ran.out.splitlines()[-1].startswith("a batch takes")

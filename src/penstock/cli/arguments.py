@@ -1,4 +1,4 @@
-"""What the commands' arguments share: types that refuse nonsense while parsing, and groups of options."""
+"""Shared parts of the commands' parsers: argument types that reject invalid values, and groups of options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Run = Callable[[argparse.Namespace], int]
 
 
 def command(commands: Any, name: str, does: str, run: Run, *, examples: Sequence[str], more: str = "") -> Any:
-    """A new command whose help ends with examples."""
+    """Adds a command whose help ends with examples, and returns its parser."""
     lines = [f"{does[0].upper()}{does[1:]}.", *([more] if more else [])]
     shown = "\n".join(f"  penstock {name} {example}" for example in examples)
     parser = commands.add_parser(
@@ -26,7 +26,7 @@ def command(commands: Any, name: str, does: str, run: Run, *, examples: Sequence
 
 
 def number(least: int) -> Callable[[str], int]:
-    """A whole number of at least `least`; 10_000 and 1e6 are numbers too.
+    """Returns a parser of integers of at least `least`; 10_000 and 1e6 are valid too.
 
     >>> number(1)("1e6"), number(0)("1_000")
     (1000000, 1000)
@@ -38,14 +38,14 @@ def number(least: int) -> Callable[[str], int]:
         except (ValueError, OverflowError):
             value = None
         if value is None or value < least or ("e" in text.lower() and float(text) != value):
-            raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
+            raise argparse.ArgumentTypeError(f"expected an integer of at least {least}, got {text!r}")
         return value
 
     return parse
 
 
 def seconds(text: str) -> float:
-    """A positive number of seconds."""
+    """Parses a positive number of seconds."""
     try:
         value = float(text)
     except ValueError:
@@ -56,7 +56,7 @@ def seconds(text: str) -> float:
 
 
 def budget(text: str) -> int | float:
-    """How many records may be skipped: a count, or a share below 1.
+    """Parses the number of records that may be skipped: a count, or a share below 1.
 
     >>> budget("100"), budget("0.01")
     (100, 0.01)
@@ -71,18 +71,18 @@ def budget(text: str) -> int | float:
 
 
 def add_json(parser: Any) -> None:
-    """`--json`."""
-    parser.add_argument("--json", action="store_true", help="answer with one JSON value on stdout")
+    """Adds `--json`."""
+    parser.add_argument("--json", action="store_true", help="print one JSON value on stdout")
 
 
 def add_tokens(parser: Any) -> None:
-    """What is needed to open token files that do not say it themselves."""
-    parser.add_argument("--dtype", metavar="TYPE", help="type of the tokens in a bare .bin or .npy, such as uint16")
-    parser.add_argument("--split-id", type=number(0), metavar="N", help="id that ends documents in a bare .bin or .npy")
+    """Adds the options for token files that have no header."""
+    parser.add_argument("--dtype", metavar="TYPE", help="dtype of the tokens in a raw .bin or .npy, such as uint16")
+    parser.add_argument("--split-id", type=number(0), metavar="N", help="id that ends documents in a raw .bin or .npy")
 
 
 def add_tokenizer(parser: Any, *, required: bool = False, what: str = "to decode with") -> None:
-    """`--tokenizer`."""
+    """Adds `--tokenizer`."""
     parser.add_argument(
         "--tokenizer", "-t", metavar="T", required=required,
         help=f'tokenizer {what}: "bytes", a tokenizer.json, a folder, a .model, or a hub name',
@@ -90,12 +90,12 @@ def add_tokenizer(parser: Any, *, required: bool = False, what: str = "to decode
 
 
 def add_windows(parser: Any) -> None:
-    """The windows, batch and order of a training run."""
+    """Adds the arguments of a training run: store, windows, batch and order."""
     parser.add_argument("store", metavar="STORE", help="token store, Megatron prefix, or .bin/.npy of tokens")
     parser.add_argument("--length", type=number(1), required=True, metavar="L", help="tokens in a window")
     parser.add_argument("--stride", type=number(1), metavar="S", help="tokens from window to window (default: L)")
-    parser.add_argument("--batch", type=number(1), required=True, metavar="B", help="windows a step, over all ranks")
+    parser.add_argument("--batch", type=number(1), required=True, metavar="B", help="global batch size in windows")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the shuffle (default: 0)")
-    parser.add_argument("--no-shuffle", action="store_true", help="windows in their own order")
+    parser.add_argument("--no-shuffle", action="store_true", help="keep windows in file order")
     parser.add_argument("--world", type=number(1), default=1, metavar="W", help="data-parallel ranks (default: 1)")
     add_tokens(parser)

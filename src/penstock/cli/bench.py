@@ -1,4 +1,4 @@
-"""`penstock bench`: how fast a store feeds a trainer on this machine, beside one bare NumPy gather."""
+"""`penstock bench`: the loader's throughput on this machine, compared with a bare NumPy gather."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 from penstock.cli import say
 from penstock.cli.arguments import add_json, add_windows, command, number, seconds
 
-_HELD_TOKENS = 1 << 25  # in memory for the bare gather
-_WARM = 3
+_MEMORY_TOKENS = 1 << 25  # loaded for the bare gather
+_WARMUP_BATCHES = 3
 
 
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
-        commands, "bench", "measure tokens a second of the loader beside one bare NumPy gather", run,
+        commands, "bench", "measure tokens per second of the loader and of a bare NumPy gather", run,
         examples=["corpus --length 1024 --batch 32", "corpus --length 1024 --batch 32 --to torch --seconds 10"],
     )  # fmt: skip
     add_windows(parser)
-    parser.add_argument("--seconds", type=seconds, default=3.0, metavar="T", help="for each measurement (default: 3)")
-    parser.add_argument("--to", choices=("numpy", "torch", "jax"), default="numpy", help="arrays of (default: numpy)")
-    parser.add_argument("--threads", type=number(0), metavar="N", help="loader threads (default: it decides)")
+    parser.add_argument("--seconds", type=seconds, default=3.0, metavar="T", help="per measurement (default: 3)")
+    parser.add_argument("--to", choices=("numpy", "torch", "jax"), default="numpy", help="output (default: numpy)")
+    parser.add_argument("--threads", type=number(0), metavar="N", help="loader threads (default: automatic)")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measures both and compares."""
+    """Measures both and compares them."""
     from penstock.cli.inputs import open_tokens
     from penstock.view.training_run import pipeline
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     )
     loader = getattr(made, f"to_{args.to}")(threads=args.threads)
     rows = args.batch // args.world
-    say.note(f"measuring the loader for {args.seconds:g} s, then a bare gather for as long")
+    say.note(f"measuring the loader for {args.seconds:g} s, then a bare gather for {args.seconds:g} s")
     batches, took = _loader(loader, args.seconds, args.to)
     bare = _bare(source, args.length, rows, args.seconds)
     rate = batches * rows * args.length / took
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _loader(loader: Any, limit: float, to: str) -> tuple[int, float]:
-    """Batches taken and seconds spent, over as many epochs as it takes; the first few batches open files."""
-    taken, began = -_WARM, time.perf_counter()
+    """Returns the number of batches and the seconds, after a few batches of warm-up, over several epochs if needed."""
+    taken, began = -_WARMUP_BATCHES, time.perf_counter()
     while True:
         for batch in loader:
             if to == "jax":
@@ -73,28 +73,28 @@ def _loader(loader: Any, limit: float, to: str) -> tuple[int, float]:
 
 
 def _bare(source: Any, length: int, rows: int, limit: float) -> float:
-    """Tokens a second of fancy indexing into an array in memory, made int64 inputs and labels: nothing else."""
+    """Returns tokens per second of NumPy indexing into an array in memory, converted to int64 inputs and labels."""
     import numpy as np
 
     from penstock.core import randomness
 
-    held = source.gather(np.array([0]), min(source.n_tokens, _HELD_TOKENS))[0]
-    windows = np.lib.stride_tricks.sliding_window_view(held, length + 1)
+    tokens = source.gather(np.array([0]), min(source.n_tokens, _MEMORY_TOKENS))[0]
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, length + 1)
     draws = randomness.integers(
         randomness.keys(randomness.key("bench"), np.arange(rows * 64)), 0, len(windows)
     ).reshape(64, rows)
     count, began = 0, time.perf_counter()
     while (took := time.perf_counter() - began) < limit or not count:
-        cut = windows[draws[count % 64]]
-        _ = cut[:, :-1].astype(np.int64), cut[:, 1:].astype(np.int64)
+        rows_read = windows[draws[count % 64]]
+        _ = rows_read[:, :-1].astype(np.int64), rows_read[:, 1:].astype(np.int64)
         count += 1
     return count * rows * length / took
 
 
 def _verdict(one: float) -> str:
     if one <= 50e-6:
-        return f"a batch takes {one * 1e6:.0f} us: the loader will not show up in a training run"
-    return f"a batch takes {one * 1e3:.2f} ms: a training step of {one * 1e5:.0f} ms or more waits under 1% of its time"
+        return f"a batch takes {one * 1e6:.0f} us: negligible in a training run"
+    return f"a batch takes {one * 1e3:.2f} ms: under 1% of a training step of {one * 1e5:.0f} ms or more"
 
 
 def _show(facts: dict[str, Any]) -> None:
@@ -109,5 +109,5 @@ def _show(facts: dict[str, Any]) -> None:
     spent = facts["stage_seconds"]
     total = sum(spent.values()) or 1.0
     say.out("stages")
-    say.table([(n, f"{s / facts['batches'] * 1e6:8.1f} us a batch  {s / total:4.0%}") for n, s in spent.items()], "  ")
+    say.table([(n, f"{s / facts['batches'] * 1e6:8.1f} us/batch  {s / total:4.0%}") for n, s in spent.items()], "  ")
     say.out(facts["verdict"])

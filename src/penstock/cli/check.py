@@ -1,4 +1,7 @@
-"""`penstock check`: the loaders that `create_dataloaders` makes of two files, held to what they promise."""
+"""`penstock check`: tests the loaders that `create_dataloaders` builds from two files.
+
+The checks are in `checks.py`, which imports NumPy; this module must not, so that `penstock --help` is fast.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +11,30 @@ from typing import Any
 from penstock.cli import say
 from penstock.cli.arguments import add_json, add_tokenizer, command, number
 
-_SAMPLE = 1 << 18  # characters that the tokenizer itself encodes, to compare with
+_SAMPLE = 1 << 18  # characters that are encoded separately, for comparison
 
 
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
         commands, "check", "check the training and validation loaders of two files", run,
-        more="One line for each check, ok or FAILED. Exit code 0: all hold; 1: some do not.",
+        more="Prints one line per check, ok or FAILED. Exit code 0: all checks passed; 1: some failed.",
         examples=["train.jsonl val.jsonl --tokenizer tokenizer/ --batch-size 16 --seq-length 128"],
     )  # fmt: skip
     parser.add_argument("train", metavar="TRAIN", help="JSONL or text file to train on")
     parser.add_argument("val", metavar="VAL", help="JSONL or text file to validate on")
     add_tokenizer(parser, required=True, what="to use")
-    parser.add_argument("--batch-size", type=number(1), default=16, metavar="B", help="windows a batch (default: 16)")
-    parser.add_argument("--seq-length", type=number(1), default=128, metavar="L", help="tokens a window (default: 128)")
-    parser.add_argument("--batches", type=number(1), default=3, metavar="N", help="batches to look at (default: 3)")
+    parser.add_argument("--batch-size", type=number(1), default=16, metavar="B", help="windows per batch (default: 16)")
+    parser.add_argument("--seq-length", type=number(1), default=128, metavar="L", help="window length (default: 128)")
+    parser.add_argument("--batches", type=number(1), default=3, metavar="N", help="batches to check (default: 3)")
     parser.add_argument("--field", default="text", metavar="NAME", help="field with the text (default: text)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the shuffle (default: 0)")
-    parser.add_argument(
-        "--num-workers", type=number(0), default=0, metavar="N", help="threads (default: 0, it decides)"
-    )
+    parser.add_argument("--num-workers", type=number(0), default=0, metavar="N", help="threads (default: 0, automatic)")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Makes the loaders and asks them everything."""
+    """Builds the loaders and runs all checks on them."""
     from dataclasses import asdict
 
     from penstock.cli.checks import Subject, run_checks
@@ -63,12 +64,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say.as_json({"ok": not failed, "failed": failed, "checks": [asdict(result) for result in results]})
     else:
-        say.out(f"{len(results)} checks, " + (f"{failed} FAILED" if failed else "all hold"))
+        say.out(f"{len(results)} checks, " + (f"{failed} FAILED" if failed else "all passed"))
     return 1 if failed else 0
 
 
 def _maker(made: Any, args: argparse.Namespace, *, shuffled: bool) -> Any:
-    """Makes the same loader anew, without tokenising the file again."""
+    """Returns a function that builds the same loader again, without tokenizing the file again."""
     from penstock.torch_data.loaders import core_dataloader
 
     return lambda: core_dataloader(
@@ -78,7 +79,7 @@ def _maker(made: Any, args: argparse.Namespace, *, shuffled: bool) -> Any:
 
 
 def _stream(path: str, field: str, tokenizer: Any) -> Any:
-    """The first tokens of a file by the tokenizer's own `encode`, record by record: nothing shared with the loaders."""
+    """Returns the first tokens of a file, encoded record by record and independent of the loaders' code."""
     import numpy as np
 
     from penstock.cli.inputs import open_texts

@@ -1,6 +1,6 @@
-"""The checks of `penstock check`, each a question to a pair of real loaders; none trusts what another found.
+"""The checks of `penstock check`. Each runs on its own, on a real loader.
 
-Costs a few batches of each loader, and one tokenisation of the beginning of each file by the tokenizer itself.
+Costs a few batches of each loader, and tokenizing the beginning of each file.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from penstock.core.errors import PenstockError
 
 _ORDER_ROWS = 100_000
-_TELLING_ROWS = 8  # with fewer, any order may come up by chance
+_MIN_ROWS = 8  # with fewer rows any order may occur by chance
 
 
 @dataclass(frozen=True)
 class Result:
-    """One check: what was asked, whether it holds, and what was seen."""
+    """One check: its name, whether it passed, and what was found."""
 
     loader: str
     check: str
@@ -31,7 +31,7 @@ class Result:
 
 @dataclass
 class Subject:
-    """A loader under test and what it should be like. `stream` are the file's first tokens, encoded separately."""
+    """A loader under test and its expected properties. `stream` holds the file's first tokens, encoded separately."""
 
     name: str
     loader: Any
@@ -49,12 +49,12 @@ class Subject:
 
     @property
     def expected_batches(self) -> int:
-        whole, left = divmod(self.windows, self.batch_size)
-        return whole if self.shuffled else whole + bool(left)
+        full, left = divmod(self.windows, self.batch_size)
+        return full if self.shuffled else full + bool(left)
 
 
 def run_checks(subject: Subject) -> Iterator[Result]:
-    """All checks of one loader. A check that fails in an unforeseen way has failed; the others still run."""
+    """Runs all checks of one loader. A check that raises has failed; the others still run."""
     first = list(islice(iter(subject.again()), subject.batches))
     checks: list[tuple[str, Callable[[], str | None]]] = [
         ("batches", lambda: _count(subject)),
@@ -66,26 +66,26 @@ def run_checks(subject: Subject) -> Iterator[Result]:
         ("order", lambda: _order(subject)),
         ("resume", lambda: _resume(subject)),
     ]
-    said = {
+    passed = {
         "batches": f"{subject.expected_batches:,} of {subject.windows:,} windows",
         "shapes": f"input_ids and labels are [{subject.batch_size}, {subject.seq_length}]",
         "labels": "each label is the token after its input",
-        "tokens": "windows hold the tokens of the file, one token apart",
+        "tokens": "windows hold the tokens of the file, each starting one token later",
         "dtype": f"int64, ids from 0 to {subject.vocab_size - 1:,}",
         "contiguous": ".view(-1) works",
         "order": _order_in_words(subject),
-        "resume": "a fresh loader goes on with the very same batches",
+        "resume": "a new loader resumes with the same batches",
     }
     for name, check in checks:
         try:
             wrong = check()
         except (PenstockError, RuntimeError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             wrong = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        yield Result(subject.name, name, wrong is None, said[name] if wrong is None else wrong)
+        yield Result(subject.name, name, wrong is None, passed[name] if wrong is None else wrong)
 
 
 def _count(subject: Subject) -> str | None:
-    """The length, and that iteration really ends there: the last two batches are taken."""
+    """Checks the length, and by reading the last two batches that iteration ends there."""
     expected = subject.expected_batches
     if len(subject.loader) != expected:
         return f"expected {expected:,} batches, len() says {len(subject.loader):,}"
@@ -113,14 +113,14 @@ def _shapes(subject: Subject, first: list[Any]) -> str | None:
 
 def _labels(first: list[Any]) -> str | None:
     for at, batch in enumerate(first):
-        given, wanted = batch["input_ids"].numpy(), batch["labels"].numpy()
-        if not np.array_equal(given[:, 1:], wanted[:, :-1]):
-            return f"batch {at}: labels are not the inputs one token on"
+        inputs, labels = batch["input_ids"].numpy(), batch["labels"].numpy()
+        if not np.array_equal(inputs[:, 1:], labels[:, :-1]):
+            return f"batch {at}: labels are not the inputs shifted by one token"
     return None
 
 
 def _tokens(subject: Subject) -> str | None:
-    """Window i against the tokenizer's own ids: through the dataset, and labels to their last column."""
+    """Compares some windows of the dataset, inputs and labels, with the separately encoded tokens."""
     stream, length = subject.stream, subject.seq_length
     known = min(subject.windows, len(stream) - length)
     if known < 1:
@@ -158,12 +158,12 @@ def _contiguous(first: list[Any]) -> str | None:
 def _order_in_words(subject: Subject) -> str:
     if not subject.shuffled:
         return "in the order of the file, every epoch"
-    few = subject.windows < _TELLING_ROWS
-    return "no window twice; too few to tell a shuffle" if few else "shuffled, another order each epoch"
+    few = subject.windows < _MIN_ROWS
+    return "no window twice; too few to detect a shuffle" if few else "shuffled, a different order each epoch"
 
 
 def _order(subject: Subject) -> str | None:
-    """Training: no window twice, neither epoch in file order, and the two differ. Validation: 0, 1, 2... both times."""
+    """Training: no window twice, no epoch in file order, and two epochs differ. Validation: 0, 1, 2... in both."""
     epochs = []
     for epoch in (0, 1):
         sampler = subject.again().batch_sampler
@@ -175,8 +175,8 @@ def _order(subject: Subject) -> str | None:
         return None if all(in_order) else "validation windows are not in the order of the file"
     for epoch, rows in enumerate(epochs):
         if len(np.unique(rows)) != len(rows) or rows.min() < 0 or rows.max() >= subject.windows:
-            return f"a window comes twice in epoch {epoch}"
-    if subject.windows < _TELLING_ROWS:
+            return f"a window occurs twice in epoch {epoch}"
+    if subject.windows < _MIN_ROWS:
         return None
     if any(in_order):
         return "training windows are in the order of the file"
@@ -184,7 +184,7 @@ def _order(subject: Subject) -> str | None:
 
 
 def _following(loader: Any, taken: Iterator[Any], count: int) -> list[Any]:
-    """The next batches, over the end of the epoch if need be."""
+    """Returns the next batches, continuing in the next epoch if necessary."""
     found = list(islice(taken, count))
     while len(found) < count:
         found += islice(iter(loader), count - len(found))
@@ -204,5 +204,5 @@ def _resume(subject: Subject) -> str | None:
     again = _following(fresh, iter(fresh), subject.batches)
     for at, (one, two) in enumerate(zip(rest, again, strict=True)):
         if not np.array_equal(one["input_ids"].numpy(), two["input_ids"].numpy()):
-            return f"batch {at + 1} after the restore is another one"
+            return f"batch {at + 1} after resuming differs"
     return None

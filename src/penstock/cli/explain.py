@@ -1,4 +1,4 @@
-"""`penstock explain`: which documents and tokens made one row of one step, past or future."""
+"""`penstock explain`: shows which documents and tokens are in one row of any step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.cli.arguments import add_json, add_tokenizer, add_windows, command
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
-        commands, "explain", "say which documents and tokens made a row of a step", run,
+        commands, "explain", "show which documents and tokens are in a row of a step", run,
         examples=["corpus --length 1024 --batch 32 --step 48210 --row 3 --tokenizer tokenizer.json"],
     )  # fmt: skip
     add_windows(parser)
@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Finds the row and shows it."""
+    """Computes the row and prints its provenance."""
     from penstock.cli.inputs import decoded, decoder, open_tokens
     from penstock.core.errors import UsageError
     from penstock.view.training_run import pipeline
@@ -67,9 +67,9 @@ def _show(facts: dict[str, Any]) -> None:
         ]
     )
     for one in origin["documents"]:
-        known = {k: v for k, v in one.items() if k not in ("document", "from")}
+        details = {k: v for k, v in one.items() if k not in ("document", "from")}
         say.out(f"  document {one['document']:,} from its token {one['from']:,}")
-        say.out("    " + ", ".join(f"{k} {say.figure(v)}" for k, v in known.items()))
+        say.out("    " + ", ".join(f"{k} {say.figure(v)}" for k, v in details.items()))
     say.table([("input_ids", say.ids(facts["input_ids"])), ("labels", say.ids(facts["labels"]))])
     if facts["text"] is not None:
         say.out("text")

@@ -1,4 +1,4 @@
-"""`penstock info`: plain facts about a store, a token file or text files; tokens are not read."""
+"""`penstock info`: describes a store, a token file or text files, without reading tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN_SHARDS = 8
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
-        commands, "info", "say what a store, token file or text file is", run,
+        commands, "info", "describe a store, token file or text file", run,
         examples=["corpus", "megatron/web_document", "train.bin --split-id 50256", "data/a.jsonl --json"],
     )  # fmt: skip
     parser.add_argument("path", metavar="PATH", help="token store, Megatron prefix, .bin, .npy, or text files")
@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Shows the facts."""
+    """Prints the description."""
     from penstock.cli.inputs import open_tokens
     from penstock.sources.formats import format_of
 

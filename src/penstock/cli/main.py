@@ -1,7 +1,7 @@
-"""`penstock`: the tree of commands, and what ends each of them.
+"""The `penstock` command: its subcommands and exit codes.
 
-Exit codes: 0 done, 1 an error or damage found, 2 wrong usage, 130 Ctrl-C, 141 the reader of our output went away.
-Importing this file imports no NumPy and no framework: `penstock --help` answers at once.
+Exit codes: 0 success, 1 an error or damage found, 2 wrong usage, 130 Ctrl-C, 141 broken pipe. Importing this module
+imports neither NumPy nor a framework, so that `penstock --help` is fast.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ examples:
   penstock plan corpus --length 1024 --batch 32
   penstock report corpus --out report.html
 
-`penstock COMMAND --help` says more about a command. Data goes to stdout, progress and notes to stderr.
+`penstock COMMAND --help` describes a command. Data goes to stdout, progress and notes to stderr.
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole tree."""
+    """Returns the parser of all commands."""
     top = argparse.ArgumentParser(
         prog="penstock", description=_ABOUT, epilog=_EXAMPLES, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -44,9 +44,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and gives its exit code."""
+    """Runs a command and returns its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a letter gets its escape
+        if isinstance(stream, io.TextIOWrapper):  # characters the terminal cannot encode are escaped
             stream.reconfigure(errors="backslashreplace")
     try:
         args = parser().parse_args(argv)
@@ -57,13 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.simplefilter("default")
             warnings.showwarning = _as_note
             code: int = args.run(args)
-            sys.stdout.flush()  # here, where a reader that went away is still our business
+            sys.stdout.flush()  # here, so that a broken pipe is caught below
             return code
     except PenstockError as error:
         say.error(error)
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's own flush at exit is quiet too
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's flush at exit does not fail
         return 141
     except OSError as error:
         say.note(f"{type(error).__name__}: {error}")

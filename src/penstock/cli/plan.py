@@ -1,4 +1,4 @@
-"""`penstock plan`: the dry run. Every figure of a training run, before anything is paid for."""
+"""`penstock plan`: the size of a training run (windows, steps, tokens) without running it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.cli.arguments import add_json, add_windows, command, number
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
-        commands, "plan", "say what a training run will be: windows, steps, tokens, what is dropped", run,
+        commands, "plan", "show the size of a training run: windows, steps, tokens, what is dropped", run,
         examples=["corpus --length 1024 --batch 32", "corpus --length 2048 --batch 256 --world 8 --epochs 3 --json"],
     )  # fmt: skip
     add_windows(parser)
@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Works the figures out and shows them."""
+    """Computes and prints the figures."""
     from penstock.cli.inputs import open_tokens
     from penstock.view.training_run import figures
 
@@ -38,20 +38,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def rows(facts: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The figures with names for people."""
+    """Returns the figures with readable names."""
     share = facts["tokens_not_seen_in_epoch_0"] / max(1, facts["tokens"])
     seed = "" if facts["seed"] is None else f", seed {facts['seed']}"
     return [
         ("tokens", f"{facts['tokens']:,} in {facts['documents']:,} documents"),
         ("windows", f"{facts['windows']:,} of {facts['length']:,} tokens, {facts['stride']:,} apart"),
-        ("steps an epoch", facts["steps_per_epoch"]),
-        ("tokens a step", f"{facts['tokens_per_step']:,} ({facts['batch']:,} windows)"),
-        ("tokens an epoch", facts["tokens_per_epoch"]),
-        ("rows dropped an epoch", facts["rows_dropped_per_epoch"]),
+        ("steps per epoch", facts["steps_per_epoch"]),
+        ("tokens per step", f"{facts['tokens_per_step']:,} ({facts['batch']:,} windows)"),
+        ("tokens per epoch", facts["tokens_per_epoch"]),
+        ("rows dropped per epoch", facts["rows_dropped_per_epoch"]),
         ("tokens not seen in it", f"{facts['tokens_not_seen_in_epoch_0']:,} ({share:.3%}), neither input nor label"),
-        ("a token is input", f"{facts['times_a_token_is_input']:g} times an epoch"),
-        ("ranks", f"{facts['world']:,}, {facts['rows_per_rank']:,} windows a step on each"),
-        ("bytes a batch", f"{say.size(facts['bytes_per_batch'])} on each rank (int64 inputs and labels)"),
+        ("a token is input", f"{facts['times_a_token_is_input']:g} times per epoch"),
+        ("ranks", f"{facts['world']:,}, {facts['rows_per_rank']:,} windows per step on each"),
+        ("bytes per batch", f"{say.size(facts['bytes_per_batch'])} on each rank (int64 inputs and labels)"),
         ("epochs", f"{facts['epochs']:,}: {facts['steps']:,} steps, {facts['tokens_trained']:,} tokens"),
         ("shuffle", facts["shuffle"] + seed),
         ("fingerprint", facts["fingerprint"]),

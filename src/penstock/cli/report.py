@@ -1,4 +1,4 @@
-"""`penstock report`: a dataset on one HTML page that needs nothing else."""
+"""`penstock report`: writes one self-contained HTML page about a dataset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
         commands, "report", "write one HTML page about a store or file: facts, lengths, samples, plan", run,
-        more="The page is one file: no script, no font, no request to anywhere.",
+        more="The page is one file without scripts, fonts or network requests.",
         examples=["corpus --out report.html --tokenizer tokenizer.json", "data.jsonl --out report.html"],
     )  # fmt: skip
     parser.add_argument("path", metavar="STORE|FILE", help="token store, token files, or text, JSONL or Parquet files")
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Collects, writes, says where."""
+    """Collects the data, writes the page and prints its path."""
     from penstock.cli.inputs import decoder, open_texts, open_tokens
     from penstock.core.local_files import atomic_write
     from penstock.sources.formats import format_of

@@ -1,6 +1,6 @@
-"""How commands speak: data on stdout, notes on stderr, everything made visible first.
+"""Prints the commands' output: data on stdout, notes and errors on stderr, with control characters escaped.
 
-Nothing else in this folder prints, so no byte of data reaches a terminal raw. There is no colour.
+No other module of the command line prints, so that no byte of data reaches a terminal unescaped. No colours.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from penstock.view.visible import visible
 
 
 def out(line: str = "") -> None:
-    """One line of the answer."""
+    """Prints one line of the result."""
     print(visible(line))
 
 
 def as_json(value: Any) -> None:
-    """The answer as one JSON value on one line, in printable ASCII."""
+    """Prints the result as one JSON value on one line, in printable ASCII."""
     print(json.dumps(value, ensure_ascii=True, default=_plain))
 
 
 def note(line: str) -> None:
-    """Something to know that is not the answer."""
+    """Prints a note on stderr."""
     print(visible(f"penstock: {line}"), file=sys.stderr, flush=True)
 
 
 def error(problem: PenstockError) -> None:
-    """The four parts of an error."""
+    """Prints the four parts of an error on stderr."""
     print(visible(f"penstock: {problem}", keep="\n"), file=sys.stderr, flush=True)
 
 
 def table(rows: Iterable[tuple[str, Any]], indent: str = "") -> None:
-    """Names and values, one pair a line, values in one column."""
+    """Prints names and values, one pair per line, values aligned."""
     pairs = [(name, figure(value)) for name, value in rows]
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
@@ -43,7 +43,7 @@ def table(rows: Iterable[tuple[str, Any]], indent: str = "") -> None:
 
 
 def figure(value: Any) -> str:
-    """A value as people write it.
+    """Formats a value for people.
 
     >>> figure(1234567), figure(0.25), figure(True), figure(None), figure(["a", "b"])
     ('1,234,567', '0.25', 'yes', 'unknown', 'a, b')
@@ -62,7 +62,7 @@ def figure(value: Any) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes as people write them.
+    """Formats a number of bytes for people.
 
     >>> size(999), size(12_345_678)
     ('999 B', '12.3 MB')
@@ -74,7 +74,7 @@ def size(count: float) -> str:
 
 
 def ids(values: Sequence[int], most: int = 12) -> str:
-    """Token ids, the middle left out when there are many.
+    """Formats token ids, leaving out the middle if there are many.
 
     >>> ids(range(20), most=6)
     '[0, 1, 2, 3, … 18, 19] (20)'

@@ -1,4 +1,4 @@
-"""`penstock verify`: reads every byte of a token store; exit 0 when it is sound, 1 when it is not."""
+"""`penstock verify`: checks every byte of a token store; exit code 0 if it is sound, 1 if it is damaged."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from penstock.cli import say
 from penstock.cli.arguments import add_json, command
 
-_KNOWN = ("skipped.jsonl",)  # what `prepare` leaves beside a store on purpose
+_KNOWN = ("skipped.jsonl",)  # `prepare` writes it next to the store
 
 
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
-        commands, "verify", "read a whole token store and say whether it is sound", run,
-        more="Exit code 0: sound; 1: damaged, each damage named on stderr.",
+        commands, "verify", "read a full token store and check that it is sound", run,
+        more="Exit code 0: sound; 1: damaged, each problem listed on stderr.",
         examples=["corpus", "corpus/00000.tokens --json"],
     )  # fmt: skip
     parser.add_argument("store", metavar="STORE", help="folder of a token store, or one of its shard files")
@@ -24,14 +24,14 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verifies and lists all damage."""
+    """Verifies the store and lists all damage."""
     from dataclasses import asdict
 
     from penstock.core.progress import progress
     from penstock.sources.formats import dataset_at
     from penstock.store.verify import verify
 
-    dataset_at(args.store)  # names a preparation that was interrupted for what it is
+    dataset_at(args.store)  # raises a clearer error for an interrupted `prepare`
     with progress(None, "B", "verifying", True if args.progress else None) as bar:
         report = verify(args.store, lambda done, _: bar.update(done - bar.done))
     problems = [{"expected": p.expected, "got": p.got, "where": p.where, "fix": p.fix} for p in report.problems]

@@ -1,4 +1,4 @@
-"""Helpers for your own tests: the law, checked on your own pipelines."""
+"""Assertions for your own tests: exact and elastic resume of your own pipelines."""
 
 from penstock.testing.resume import assert_elastic as assert_elastic
 from penstock.testing.resume import assert_exact_resume as assert_exact_resume

@@ -1,7 +1,8 @@
-"""Checks of the law for any pipeline: use them in your own tests, for your own steps.
+"""Assertions of the invariant for any pipeline, for your own tests and steps.
 
-`assert_exact_resume` saves before every batch, restores each state in a fresh loader and compares the whole remainder.
-`assert_elastic` compares ordered global batches over worlds and threads, and resumes with another world and batch size.
+`assert_exact_resume` saves before every batch, restores each state in a new loader and compares all following batches.
+`assert_elastic` compares ordered global batches over world sizes and threads, and resumes with another world size and
+batch size.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from penstock.pipeline import Pipeline
 
 
 def batches(loader: Iterable[Any], count: int | None) -> list[Columns]:
-    """The first `count` batches of what a `for` gives, or all."""
+    """Returns the first `count` batches of an iteration, or all."""
     return list(islice(loader, count))
 
 
 def assert_same(one: Mapping[str, Any], other: Mapping[str, Any], what: str = "batches") -> None:
-    """Same columns, values, dtypes and shapes."""
+    """Asserts that two batches have the same columns, values, dtypes and shapes."""
     if one.keys() != other.keys():
         raise AssertionError(f"{what}: columns {sorted(one)} and {sorted(other)}")
     for name, left in one.items():
@@ -46,7 +47,7 @@ def assert_same(one: Mapping[str, Any], other: Mapping[str, Any], what: str = "b
 def assert_same_batches(
     one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]], what: str = "batches"
 ) -> None:
-    """Two lists of batches, in order."""
+    """Asserts that two lists hold the same batches in the same order."""
     if len(one) != len(other):
         raise AssertionError(f"{what}: {len(one)} batches and {len(other)}")
     for i, (left, right) in enumerate(zip(one, other, strict=True)):
@@ -54,31 +55,32 @@ def assert_same_batches(
 
 
 def assert_exact_resume(make: Callable[[], Pipeline], *, most: int = 64, epochs: int = 2, threads: int = 0) -> None:
-    """Saves before every batch of `epochs` epochs (at most `most`), restores each one freshly, compares all that
-    follows.
+    """Asserts that a loader resumes exactly: saves before every batch, restores each state in a new loader, and
+    compares all following batches.
 
-    `make` must build the batched pipeline anew. States go through JSON, as they would through a checkpoint.
+    Covers `epochs` epochs, at most `most` batches. `make` must build a new batched pipeline at every call. States go
+    through JSON, as in a checkpoint.
     """
     loader = make().to_numpy(threads=threads)
     states: list[str] = []
-    whole: list[Columns] = []
+    expected: list[Columns] = []
     for _ in range(epochs):
         for batch in _saving(loader, states, most):
-            whole.append(batch)
-        if len(whole) >= most:
+            expected.append(batch)
+        if len(expected) >= most:
             break
-    if not whole:
-        raise AssertionError("the pipeline gave no batch")
+    if not expected:
+        raise AssertionError("the pipeline has no batches")
     for at, text in enumerate(states):
         if len(text) > 1024:
             raise AssertionError(f"the state before batch {at} is {len(text)} bytes")
         fresh = make().to_numpy(threads=threads)
         fresh.load_state_dict(json.loads(text))
         rest: list[Columns] = []
-        while len(rest) < len(whole) - at:
-            rest += batches(fresh, len(whole) - at - len(rest))
-        assert_same_batches(whole[at:], rest, f"after a restore before batch {at}")
-        assert_same(whole[at], fresh.batch_at(json.loads(text)["step"]), f"batch_at for batch {at}")
+        while len(rest) < len(expected) - at:
+            rest += batches(fresh, len(expected) - at - len(rest))
+        assert_same_batches(expected[at:], rest, f"after a restore before batch {at}")
+        assert_same(expected[at], fresh.batch_at(json.loads(text)["step"]), f"batch_at for batch {at}")
 
 
 def _saving(loader: Any, states: list[str], most: int) -> Iterable[Columns]:
@@ -97,7 +99,7 @@ def _saving(loader: Any, states: list[str], most: int) -> Iterable[Columns]:
 def global_batches(
     make: Callable[[], Pipeline], world: int, count: int | None, state: Any = None, **engine: Any
 ) -> list[Columns]:
-    """The ordered global batches that `world` ranks give together: each rank's rows, joined in rank order."""
+    """Returns the ordered global batches of `world` ranks: the rows of all ranks, concatenated in rank order."""
     ranks = []
     for rank in range(world):
         loader = make().shard(rank, world).to_numpy(**engine)
@@ -105,7 +107,7 @@ def global_batches(
             loader.load_state_dict(state)
         ranks.append(batches(loader, count))
     if len({len(r) for r in ranks}) != 1:
-        raise AssertionError(f"ranks gave {[len(r) for r in ranks]} batches")
+        raise AssertionError(f"ranks have different numbers of batches: {[len(r) for r in ranks]}")
     return [concat(list(parts)) for parts in zip(*ranks, strict=True)]
 
 
@@ -118,11 +120,14 @@ def assert_elastic(
     other_batch: int | None = 12,
     most: int | None = 16,
 ) -> None:
-    """Ordered global batches are the same for every world and thread count, and a restore on another world and batch
-    size goes on with the same rows. `make(batch)` builds the pipeline with that global batch size."""
+    """Asserts that ordered global batches are the same for every world size and thread count, and that a restore with
+    another world size and batch size continues with the same rows.
+
+    `make(batch)` must build the pipeline with that global batch size.
+    """
     want = global_batches(lambda: make(batch), 1, most, threads=0)
     if not want:
-        raise AssertionError("the pipeline gave no batch")
+        raise AssertionError("the pipeline has no batches")
     for count in threads:
         got = global_batches(lambda: make(batch), 1, most, threads=count)
         assert_same_batches(want, got, f"threads={count}")

@@ -1,1 +1,1 @@
-"""What a dataset looks like, on one page: one HTML file that needs nothing else."""
+"""The report of a dataset as one self-contained HTML page."""

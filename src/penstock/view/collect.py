@@ -1,7 +1,7 @@
-"""What a report tells, gathered in bounded memory.
+"""Collects the data of a report in bounded memory.
 
-A token store is not read: lengths come from its document table (a million documents, evenly spread, when there are
-more) and only the samples are fetched. Text files are read once from end to end.
+A token store is not read completely: lengths come from its document table (of at most a million documents, evenly
+spaced) and only the samples are read. Text files are read once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from penstock.core.progress import progress
 from penstock.view.skipped import Skipped, read_skipped
 from penstock.view.training_run import figures
 
-MOST_LENGTHS = 1_000_000
+MAX_LENGTHS = 1_000_000
 SAMPLE_TOKENS = 512
 SAMPLE_CHARACTERS = 2000
 
 
 @dataclass
 class Sample:
-    """One document: where it is, how long, and its beginning."""
+    """One document: its location, its length and its beginning."""
 
     where: str
     size: str
@@ -35,7 +35,7 @@ class Sample:
 
 @dataclass
 class Facts:
-    """All of a report."""
+    """The data of a report."""
 
     title: str
     documents: int
@@ -50,11 +50,10 @@ class Facts:
 
 
 def of_tokens(path: str, source: Any, tokenizer: Any, *, samples: int, seed: int, length: int, batch: int) -> Facts:
-    """The report of a token source."""
-    known = source.describe()
+    """Collects the report of a token source."""
     lengths = _lengths(source)
-    note = "" if len(lengths) == len(source) else f"{len(lengths):,} of them, evenly spread"
-    facts = Facts(Path(path).name or path, len(source), _rows(known), "tokens", lengths, note)
+    note = "" if len(lengths) == len(source) else f"{len(lengths):,} of them, evenly spaced"
+    facts = Facts(Path(path).name or path, len(source), _rows(source.describe()), "tokens", lengths, note)
     for number in chosen(len(source), samples, seed):
         facts.samples.append(_document(source, number, tokenizer))
     facts.skipped = read_skipped(path) or Skipped(int(_metadata(source).get("skipped", 0)))
@@ -71,7 +70,7 @@ def _metadata(source: Any) -> dict[str, Any]:
 
 def _lengths(source: Any) -> NDArray[np.int64]:
     count = len(source)
-    picked = np.arange(count) if count <= MOST_LENGTHS else np.linspace(0, count - 1, MOST_LENGTHS).astype(np.int64)
+    picked = np.arange(count) if count <= MAX_LENGTHS else np.linspace(0, count - 1, MAX_LENGTHS).astype(np.int64)
     found: NDArray[np.int64] = source.lengths(picked)
     return found
 
@@ -90,15 +89,15 @@ def _document(source: Any, number: int, tokenizer: Any) -> Sample:
 
 
 def of_texts(path: str, source: Any, *, samples: int, seed: int) -> Facts:
-    """The report of text files: one pass over them."""
-    known = source.describe()
+    """Collects the report of text files in one pass."""
+    description = source.describe()
     lengths: list[NDArray[np.int64]] = []
     kept: list[tuple[int, int, Sample]] = []
     skipped, seen = Skipped(), 0
-    with progress(known.get("bytes"), "B", "reading") as bar:
+    with progress(description.get("bytes"), "B", "reading") as bar:
         for chunk in source.iterate():
             lengths.append(np.fromiter(map(len, chunk.texts), np.int64, len(chunk.texts)))
-            # The documents with the smallest keys are the sample: every document has the same chance, in one pass.
+            # The sample is the documents with the smallest random keys: uniform, in one pass.
             keys = randomness.bits(
                 randomness.keys(randomness.key(seed, "report"), np.arange(seen, seen + len(chunk.texts))), 0
             )
@@ -119,13 +118,13 @@ def of_texts(path: str, source: Any, *, samples: int, seed: int) -> Facts:
             seen += len(chunk.texts)
             bar.update(chunk.file_bytes)
     every = np.concatenate(lengths) if lengths else np.empty(0, np.int64)
-    rows = [*_rows(known), ("characters", f"{int(every.sum()):,}")]
+    rows = [*_rows(description), ("characters", f"{int(every.sum()):,}")]
     found = [one for _, _, one in sorted(kept, key=lambda k: k[1])]
     return Facts(Path(path).name or path, seen, rows, "characters", every, samples=found, skipped=skipped)
 
 
 def chosen(count: int, samples: int, seed: int) -> list[int]:
-    """Numbers of documents to show: the first, and others drawn by the seed, in order.
+    """Returns the documents to show, in order: the first, and others drawn with the seed.
 
     >>> chosen(3, 8, 0), chosen(1000, 3, 0) == chosen(1000, 3, 0), len(chosen(1000, 3, 0))
     ([0, 1, 2], True, 3)
@@ -140,9 +139,9 @@ def chosen(count: int, samples: int, seed: int) -> list[int]:
     return sorted(found)
 
 
-def _rows(known: dict[str, Any]) -> list[tuple[str, Any]]:
+def _rows(description: dict[str, Any]) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = []
-    for name, value in known.items():
+    for name, value in description.items():
         if isinstance(value, dict):
             rows += [(f"{name} {k}", v) for k, v in value.items() if v is not None]
         elif value is not None and value != []:

@@ -1,4 +1,4 @@
-"""A histogram of lengths as inline SVG: bins that double, so that one long document does not flatten the rest."""
+"""A histogram of lengths as inline SVG, with bins that double in width."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 860, 250, 8, 42, 22
 
 
 def bins(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """(from, to, count) of each bin: 0 alone, then 1, 2-3, 4-7, 8-15... from the shortest to the longest.
+    """Returns (from, to, count) of each bin: 0, 1, 2-3, 4-7, 8-15... from the shortest to the longest length.
 
     >>> bins(np.array([0, 1, 3, 3, 9]))
     [(0, 0, 1), (1, 1, 1), (2, 3, 2), (4, 7, 0), (8, 15, 1)]
     """
     if not len(lengths):
         return []
-    # The exponent of a float is exact for whole numbers up to 2**53; 0 has exponent 0, 1 has 1.
+    # The exponent of a float is exact for integers up to 2**53; 0 has exponent 0, 1 has 1.
     _, exponents = np.frexp(lengths.astype(np.float64))
     first, last = int(exponents.min()), int(exponents.max())
     counts = np.bincount(exponents - first, minlength=last - first + 1).tolist()
@@ -31,7 +31,7 @@ def bins(lengths: NDArray[np.int64]) -> list[tuple[int, int, int]]:
 
 
 def svg(lengths: NDArray[np.int64], unit: str) -> str:
-    """The drawing; every bar says its numbers in a tooltip and above itself."""
+    """Draws the histogram; every bar has its numbers in a tooltip and above it."""
     found = bins(lengths)
     if not found:
         return ""
@@ -39,8 +39,8 @@ def svg(lengths: NDArray[np.int64], unit: str) -> str:
     step = min((WIDTH - 2 * LEFT) / len(found), 110)
     left = (WIDTH - step * len(found)) / 2
     floor, room = HEIGHT - BOTTOM, HEIGHT - BOTTOM - TOP
-    said = escape(f"how many documents have how many {unit}")
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{said}">']
+    label = escape(f"number of documents by number of {unit}")
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">']
     for at, (low, high, count) in enumerate(found):
         height = max(1.5, room * count / most) if count else 0
         x, middle = left + at * step, left + (at + 0.5) * step
@@ -59,7 +59,7 @@ def svg(lengths: NDArray[np.int64], unit: str) -> str:
 
 
 def summary(lengths: NDArray[np.int64]) -> list[tuple[str, Any]]:
-    """Shortest, quartiles, mean and longest."""
+    """Returns shortest, quartiles, mean, 99th percentile and longest."""
     if not len(lengths):
         return []
     low, first, middle, third, top, high = np.percentile(lengths, [0, 25, 50, 75, 99, 100], method="nearest").tolist()
@@ -68,7 +68,7 @@ def summary(lengths: NDArray[np.int64]) -> list[tuple[str, Any]]:
 
 
 def _count(value: int, bars: int) -> str:
-    """In full where there is room for it; nothing for an empty bin."""
+    """Formats a count, in full if there are few bars; empty for an empty bin."""
     return "" if not value else f"{value:,}" if bars <= 12 else _short(value)
 
 

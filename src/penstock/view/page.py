@@ -1,6 +1,6 @@
-"""The HTML page. Every value goes through `esc`: made visible, then escaped. No script, no link, no request.
+"""Renders the HTML page of a report. Every value is escaped by `esc`. No scripts, links or requests.
 
-The policy in its head forbids the browser everything but the page's own style, whatever a document says.
+The content security policy in its head allows only the page's own style, whatever the documents contain.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ footer { color: var(--soft); font-size: 13px; }
 
 
 def esc(value: Any, keep: str = "") -> str:
-    """Any value as text that is only text in HTML.
+    """Formats a value as plain text, escaped for HTML.
 
     >>> esc("<b>\\x1b</b>")
     '&lt;b&gt;\\\\x1b&lt;/b&gt;'
@@ -66,7 +66,7 @@ def esc(value: Any, keep: str = "") -> str:
 
 
 def figure(value: Any) -> str:
-    """A value as people write it."""
+    """Formats a value for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -79,7 +79,7 @@ def figure(value: Any) -> str:
 
 
 def page(facts: Facts) -> str:
-    """The whole file."""
+    """Returns the complete HTML file."""
     title = esc(facts.title)
     parts = [_head(facts), _lengths(facts), _samples(facts.samples), _skipped(facts)]
     if facts.plan is not None:
@@ -129,9 +129,9 @@ def _lengths(facts: Facts) -> str:
 
 def _plan(plan: dict[str, Any]) -> str:
     names = {
-        "windows": "windows", "steps_per_epoch": "steps an epoch", "tokens_per_step": "tokens a step",
-        "tokens_per_epoch": "tokens an epoch", "rows_dropped_per_epoch": "windows dropped an epoch",
-        "tokens_not_seen_in_epoch_0": "tokens not seen in an epoch", "bytes_per_batch": "bytes a batch",
+        "windows": "windows", "steps_per_epoch": "steps per epoch", "tokens_per_step": "tokens per step",
+        "tokens_per_epoch": "tokens per epoch", "rows_dropped_per_epoch": "windows dropped per epoch",
+        "tokens_not_seen_in_epoch_0": "tokens not seen in an epoch", "bytes_per_batch": "bytes per batch",
         "shuffle": "order", "seed": "seed", "fingerprint": "fingerprint",
     }  # fmt: skip
     title = f"A training run with windows of {plan['length']:,} tokens and batches of {plan['batch']:,}"

@@ -1,4 +1,4 @@
-"""What a preparation skipped: reads the `skipped.jsonl` that it left beside the store."""
+"""Reads `skipped.jsonl`, the list of records that `prepare` skipped, next to a store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_BYTES = 64 << 20
 
 @dataclass
 class Skipped:
-    """How many records, why, and the ones that were listed."""
+    """Number of skipped records, in total and by reason, and the listed entries."""
 
     total: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Skipped:
 
 
 def read_skipped(folder: str | Path, most: int = 1000) -> Skipped | None:
-    """The list of a store, at most `most` entries of it; None when there is none or it cannot be read."""
+    """Reads at most `most` entries of a store's list; None if there is none or it cannot be read."""
     path = Path(folder) / "skipped.jsonl"
     try:
         with open(path, "rb") as file:

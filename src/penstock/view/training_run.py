@@ -1,4 +1,4 @@
-"""A training run over a store in figures: windows, shuffled, batched. No token is read to work them out."""
+"""The size of a training run over a store (windows, steps, tokens), without reading tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def pipeline(
     source: Any, length: int, stride: int | None, batch: int, *, seed: int = 0, shuffle: bool = True,
     rank: int = 0, world: int = 1,
 ) -> Pipeline:  # fmt: skip
-    """Windows, shuffle, shard, batch."""
+    """Builds the pipeline of the run: windows, shuffle, shard, batch."""
     return _rows(source, length, stride, seed, shuffle).shard(rank, world).batch(batch)
 
 
@@ -27,7 +27,7 @@ def figures(
     source: Any, length: int, stride: int | None, batch: int, *, seed: int = 0, shuffle: bool = True,
     world: int = 1, epochs: int = 1,
 ) -> dict[str, Any]:  # fmt: skip
-    """What a run will be; the steps are those of the real loader."""
+    """Computes the figures of a run; the number of steps comes from a real loader."""
     run = pipeline(source, length, stride, batch, seed=seed, shuffle=shuffle, world=world)
     step = stride or length
     windows = count(source.n_tokens, length, step)
@@ -55,14 +55,14 @@ def figures(
         "epochs": epochs,
         "steps": steps * epochs,
         "tokens_trained": steps * batch * length * epochs,
-        "shuffle": "every window once an epoch, another order each epoch" if shuffle else "none",
+        "shuffle": "every window once per epoch, a different order each epoch" if shuffle else "none",
         "seed": seed if shuffle else None,
         "fingerprint": run.fingerprint(),
     }
 
 
 def covered(windows: int, length: int, stride: int, dropped: Any) -> int:
-    """Tokens that are input or label of some window, when the windows `dropped` (rising numbers) are left out.
+    """Returns the number of tokens that are input or label of a window not in `dropped` (increasing numbers).
 
     >>> covered(3, length=4, stride=4, dropped=[]), covered(3, length=4, stride=4, dropped=[1])
     (13, 10)
@@ -76,7 +76,7 @@ def covered(windows: int, length: int, stride: int, dropped: Any) -> int:
         return total
     if stride >= span:
         return total - len(gone) * span
-    # Windows overlap: of each run of neighbours that is left out, only what no window around it holds is lost.
+    # Windows overlap: each run of dropped neighbours loses only the tokens outside the windows next to it.
     breaks = np.flatnonzero(np.diff(gone) > 1)
     first, last = gone[np.r_[0, breaks + 1]], gone[np.r_[breaks, len(gone) - 1]]
     begin = np.where(first > 0, (first - 1) * stride + span, 0)

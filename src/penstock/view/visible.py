@@ -1,7 +1,7 @@
-"""Makes text safe to look at: whatever could move a cursor, hide or reorder letters is shown as an escape.
+"""Makes text safe to display: characters that move a cursor, hide or reorder text are shown as escapes.
 
-Data is hostile: an escape sequence in a document must not reach the terminal of someone who looks at it, and a
-right-to-left mark must not turn a line around. One pass of a C loop where the text is harmless.
+Data is hostile: an escape sequence or a right-to-left mark in a document must not reach a terminal. Costs one check in
+C if the text is harmless.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(text: str, keep: str = "") -> str:
-    """The text with every character that is not plainly printable written as an escape; those in `keep` stay.
+    """Escapes every character that is not printable, except those in `keep`.
 
     >>> visible("red \\x1b[31m, turned \\u202e, two\\nlines")
     'red \\\\x1b[31m, turned \\\\u202e, two\\\\nlines'
@@ -30,7 +30,7 @@ def _escape(character: str) -> str:
 
 
 def excerpt(text: str, most: int, keep: str = "") -> str:
-    """The beginning of a text, made visible, and how much more there is.
+    """Returns the beginning of a text, escaped, and its length if it is longer.
 
     >>> excerpt("abcdefgh", 4)
     'abcd… (8 characters)'
