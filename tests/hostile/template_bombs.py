@@ -76,7 +76,7 @@ BOMBS = [
 
 def measured(source: str) -> dict[str, Any]:
     """Renders in this process, which must be a fresh one: the peak of its memory is never forgotten."""
-    from penstock.chat.sandbox import make_environment, render
+    from penstock.chat.jinja.sandbox import make_environment, render
     from penstock.core.errors import PenstockError
 
     make_environment(datetime.date(2024, 7, 26))

@@ -15,8 +15,8 @@ import pytest
 
 from penstock import LimitError, RecordError, UsageError
 from penstock.chat import ChatTemplate
-from penstock.chat.meter import clock
-from penstock.chat.sandbox import render
+from penstock.chat.jinja.meter import clock
+from penstock.chat.jinja.sandbox import render
 from penstock.core.limits import LIMITS
 
 from .template_bombs import BOMBS
@@ -83,7 +83,7 @@ def test_bombs_end_soon_and_small(number: int) -> None:
 
 def test_a_busy_machine_drops_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread holds the interpreter for longer than the limit: only the template's own work counts."""
-    monkeypatch.setattr("penstock.chat.meter.RENDER_SECONDS", 0.2)
+    monkeypatch.setattr("penstock.chat.jinja.meter.RENDER_SECONDS", 0.2)
     source = "{% for a in range(100) %}{% for b in range(100) %}{{ b }}{% endfor %}{% endfor %}"
     expected, seconds = render(source, VALUES, DATE), 0.0
     stop = threading.Event()
@@ -128,7 +128,7 @@ def test_the_guard_is_what_stops_an_endless_template(monkeypatch: pytest.MonkeyP
     """The same loop, small enough to end, is let through: it is time that is refused, not loops."""
     loop = "{% for a in range(30) %}{% for b in range(30) %}{{ b }}{% endfor %}{% endfor %}"
     assert len(render(loop, VALUES, DATE)) == 30 * 50
-    monkeypatch.setattr("penstock.chat.meter.RENDER_SECONDS", -1.0)
+    monkeypatch.setattr("penstock.chat.jinja.meter.RENDER_SECONDS", -1.0)
     with pytest.raises(LimitError, match="a template that renders within -1 s"):
         render(loop, VALUES, DATE)
 

@@ -1,7 +1,7 @@
 """Prompts: records to tokens and labels, through text templates or chat templates."""
 
-from penstock.chat.chat import ChatTemplate
+from penstock.chat.chat_template import ChatTemplate
 from penstock.chat.engine import PromptEngine
-from penstock.chat.templates import TextTemplate
+from penstock.chat.text_template import TextTemplate
 
 __all__ = ["ChatTemplate", "PromptEngine", "TextTemplate"]

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.chat.chat import ChatTemplate, chat_template_of, conversation_of, plain
+from penstock.chat.chat_template import ChatTemplate, chat_template_of, conversation_of, plain
 from penstock.chat.loss_masks import Boundary, Encoder, Turn, assistant_spans, encode_spans, generation_header
 from penstock.chat.options import check_choices, check_ends, check_types
-from penstock.chat.templates import TextTemplate, field_text, make_template
+from penstock.chat.text_template import TextTemplate, field_text, make_template
 from penstock.collate.schema import OutputSchema
 from penstock.collate.tokens import IGNORE
 from penstock.core.errors import LimitError, RecordError, UsageError

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.chat.chat import Message
+from penstock.chat.chat_template import Message
 from penstock.core.errors import LimitError, RecordError
 from penstock.tokenizers import as_tokenizer
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from penstock.chat.chat import ChatTemplate
+from penstock.chat.chat_template import ChatTemplate
 from penstock.chat.engine import PromptEngine
 from penstock.collate.tokens import IGNORE
 from penstock.core.columns import Ragged

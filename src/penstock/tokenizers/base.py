@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -137,6 +140,53 @@ def join_rows(rows: Sequence[Ids]) -> Ragged:
     np.cumsum([len(r) for r in rows], out=offsets[1:])
     values = np.concatenate(rows).astype(np.uint32, copy=False) if rows else np.empty(0, np.uint32)
     return Ragged(values, offsets)
+
+
+class SerialTokenizer(ABC):
+    """The shared part of tokenizers that call an object's own Python code, one text at a time."""
+
+    kind = "object"
+    concurrent = False
+
+    def __init__(self, original: Any, name: str, vocab_size: int, specials: Specials) -> None:
+        self.original, self.vocab_size, self._specials = original, vocab_size, specials
+        self.name = str(name or type(original).__name__)
+        self.eos_id, self.bos_id, self.pad_id = specials.eos, specials.bos, specials.pad
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def _ids(self, text: str) -> Ids:
+        """Ids of one text, by the object."""
+
+    @abstractmethod
+    def _facts(self) -> dict[str, Any]:
+        """What is known of the object that decides its ids."""
+
+    @cached_property
+    def _blob(self) -> bytes:
+        kind = type(self.original)
+        return canonical({"class": f"{kind.__module__}.{kind.__qualname__}", **self._facts()})
+
+    def identity(self) -> dict[str, Any]:
+        """Class name, vocabulary and ids on fixed texts: what can be seen of the object."""
+        return make_identity(self.kind, self._blob, self.vocab_size, self._specials)
+
+    def encode(self, text: str) -> Ids:
+        return self.encode_batch([text]).values
+
+    def encode_batch(self, texts: Sequence[str]) -> Ragged:
+        check_texts(texts)
+        with self._lock:
+            return join_rows([self._ids(text) for text in texts])
+
+    def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
+        return str(self.original.decode(np.asarray(ids, np.int64).tolist()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.original,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, vocab_size={self.vocab_size})"
 
 
 def is_text(value: Any) -> bool:

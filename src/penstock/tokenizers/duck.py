@@ -7,17 +7,14 @@ time; ids are checked against the vocabulary size the object states.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.columns import Ragged
 from penstock.core.errors import DataError, UsageError
-from penstock.tokenizers.base import PROBES, Ids, Specials, canonical, check_texts, join_rows, make_identity
+from penstock.tokenizers.base import PROBES, Ids, SerialTokenizer, Specials
 
 _SIZES = ("vocab_size", "n_vocab", "get_vocab_size", "get_piece_size", "__len__")
 _ROLES = {
@@ -29,7 +26,7 @@ _ROLES = {
 _REFUSALS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, DataError)
 
 
-class DuckTokenizer:
+class DuckTokenizer(SerialTokenizer):
     """A user's own tokenizer object.
 
     >>> class Letters:
@@ -40,38 +37,25 @@ class DuckTokenizer:
     [2, 0, 1]
     """
 
-    kind = "object"
-    concurrent = False
-
     def __init__(self, original: Any) -> None:
-        self.original = original
-        self.name = str(getattr(original, "name", "") or type(original).__name__)
+        specials = Specials(**{role: _role(original, names) for role, names in _ROLES.items()})
+        super().__init__(original, getattr(original, "name", ""), _size_of(original), specials)
         self._kwargs = {"add_special_tokens": False} if _takes(original.encode, "add_special_tokens") else {}
-        self.vocab_size = _size_of(original)
-        self._specials = Specials(**{role: _role(original, names) for role, names in _ROLES.items()})
-        self.eos_id, self.bos_id, self.pad_id = (self._specials.eos, self._specials.bos, self._specials.pad)
-        self._lock = threading.Lock()
 
     @property
     def special_tokens(self) -> dict[str, int]:
         return {}
 
-    @cached_property
-    def _blob(self) -> bytes:
-        kind = type(self.original)
+    def _facts(self) -> dict[str, Any]:
         vocab = getattr(self.original, "get_vocab", None)
         words = sorted((str(k), int(v)) for k, v in vocab().items()) if callable(vocab) else None
         probes = []
         for text in PROBES:
             try:
                 probes.append(self._ids(text).tolist())
-            except _REFUSALS as error:  # a small tokenizer may refuse some text; refusing is part of what it is
+            except _REFUSALS as error:  # a small tokenizer may refuse some text; that too identifies it
                 probes.append(type(error).__name__)
-        return canonical({"class": f"{kind.__module__}.{kind.__qualname__}", "vocab": words, "probes": probes})
-
-    def identity(self) -> dict[str, Any]:
-        """Class name, vocabulary if the object shows one, and its ids on fixed texts: all that can be seen of it."""
-        return make_identity(self.kind, self._blob, self.vocab_size, self._specials)
+        return {"vocab": words, "probes": probes}
 
     def _ids(self, text: str) -> Ids:
         ids = ids_of(self.original.encode(text, **self._kwargs), self.name)
@@ -84,23 +68,6 @@ class DuckTokenizer:
                 fix="make its vocab_size the largest id it can give, plus one",
             )
         return ids.astype(np.uint32)
-
-    def encode(self, text: str) -> Ids:
-        return self.encode_batch([text]).values
-
-    def encode_batch(self, texts: Sequence[str]) -> Ragged:
-        check_texts(texts)
-        with self._lock:
-            return join_rows([self._ids(text) for text in texts])
-
-    def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
-        return str(self.original.decode(np.asarray(ids, np.int64).tolist()))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DuckTokenizer, (self.original,)
-
-    def __repr__(self) -> str:
-        return f"DuckTokenizer({self.name!r}, vocab_size={self.vocab_size})"
 
 
 def ids_of(out: Any, name: str = "object") -> NDArray[np.int64]:

@@ -8,44 +8,33 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-import threading
-from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 import numpy as np
-from numpy.typing import NDArray
 
-from penstock.core.columns import Ragged
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
-from penstock.tokenizers.base import PROBES, Ids, Specials, Tokenizer, canonical, check_texts, join_rows, make_identity
+from penstock.tokenizers.base import PROBES, Ids, SerialTokenizer, Specials, Tokenizer
 from penstock.tokenizers.hf import HFTokenizer
 
 
-class SlowTokenizer:
+class SlowTokenizer(SerialTokenizer):
     """A transformers tokenizer called through its own Python code, one call at a time."""
 
     kind = "transformers"
-    concurrent = False
 
     def __init__(self, original: Any) -> None:
-        self.original = original
-        self.name = str(getattr(original, "name_or_path", "") or type(original).__name__)
-        self.vocab_size = max(len(original), 1 + max(original.get_vocab().values(), default=-1))
-        self._specials = Specials(original.eos_token_id, original.bos_token_id, original.pad_token_id)
-        self.eos_id, self.bos_id, self.pad_id = (self._specials.eos, self._specials.bos, self._specials.pad)
-        self._lock = threading.Lock()
+        size = max(len(original), 1 + max(original.get_vocab().values(), default=-1))
+        specials = Specials(original.eos_token_id, original.bos_token_id, original.pad_token_id)
+        super().__init__(original, getattr(original, "name_or_path", ""), size, specials)
 
     @property
     def special_tokens(self) -> dict[str, int]:
         return dict(zip(self.original.all_special_tokens, self.original.all_special_ids, strict=True))
 
-    @cached_property
-    def _blob(self) -> bytes:
-        kind = type(self.original)
+    def _facts(self) -> dict[str, Any]:
         files = {}
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -55,32 +44,10 @@ class SlowTokenizer:
             for path in sorted(map(Path, saved or ())):
                 files[path.name] = path.read_bytes().hex()
         probes = [self._ids(text).tolist() for text in PROBES]
-        vocab = sorted(self.original.get_vocab().items())
-        name = f"{kind.__module__}.{kind.__qualname__}"
-        return canonical({"class": name, "vocab": vocab, "files": files, "probes": probes})
-
-    def identity(self) -> dict[str, Any]:
-        return make_identity(self.kind, self._blob, self.vocab_size, self._specials)
+        return {"vocab": sorted(self.original.get_vocab().items()), "files": files, "probes": probes}
 
     def _ids(self, text: str) -> Ids:
         return np.array(reference_ids(self.original, text), np.uint32)
-
-    def encode(self, text: str) -> Ids:
-        return self.encode_batch([text]).values
-
-    def encode_batch(self, texts: Sequence[str]) -> Ragged:
-        check_texts(texts)
-        with self._lock:
-            return join_rows([self._ids(text) for text in texts])
-
-    def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
-        return str(self.original.decode(np.asarray(ids, np.int64).tolist()))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SlowTokenizer, (self.original,)
-
-    def __repr__(self) -> str:
-        return f"SlowTokenizer({self.name!r}, vocab_size={self.vocab_size})"
 
 
 def reference_ids(original: Any, text: str) -> list[int]:

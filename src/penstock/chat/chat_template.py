@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.chat import sandbox
-from penstock.chat.templates import field_key, field_text
+from penstock.chat.jinja import sandbox
+from penstock.chat.text_template import field_key, field_text
 from penstock.chat.tokenizer_template import own_template, special_names
 from penstock.core.errors import LimitError, RecordError, UsageError
 from penstock.tokenizers import Tokenizer
@@ -60,6 +60,8 @@ class Conversation(NamedTuple):
 def conversation_of(record: Mapping[str, Any], system: str | None = None) -> Conversation:
     """What a record says: `messages`, `conversations`, a `prompt` and `completion` of messages, or fields of text.
 
+    >>> conversation_of({"conversations": [{"from": "human", "value": "hi"}]}).messages
+    [{'role': 'user', 'content': 'hi'}]
     >>> conversation_of({"prompt": [{"role": "user", "content": "hi"}], "completion": "yes?"}).given
     1
     """
@@ -83,17 +85,6 @@ def conversation_of(record: Mapping[str, Any], system: str | None = None) -> Con
     if system is not None and out[0]["role"] != "system":
         out.insert(0, {"role": "system", "content": system})
     return Conversation(out, len(out) - len(given) if asked else 0, keys)
-
-
-def messages_of(record: Mapping[str, Any], system: str | None = None) -> list[Message]:
-    """A record's messages: `messages` or `conversations` (role/content or from/value), or one instruction and output.
-
-    >>> messages_of({"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes?"}]})
-    [{'role': 'user', 'content': 'hi'}, {'role': 'assistant', 'content': 'yes?'}]
-    >>> [m["role"] for m in messages_of({"instruction": "Add.", "input": "1 1", "output": "2"}, system="Be brief.")]
-    ['system', 'user', 'assistant']
-    """
-    return conversation_of(record, system).messages
 
 
 def _message(message: Any, number: int) -> Message:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from penstock.chat.meter import MAX_NODES, clock, fits, measure, spent, too_much
+from penstock.chat.jinja.meter import MAX_NODES, clock, fits, measure, spent, too_much
 from penstock.core.errors import RecordError
 from penstock.core.optional import need
 

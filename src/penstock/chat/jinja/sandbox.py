@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
-from penstock.chat import bounds, meter
+from penstock.chat.jinja import bounds, meter
 from penstock.core.errors import PenstockError, RecordError, UsageError
 from penstock.core.limits import LIMITS
 from penstock.core.optional import need
@@ -148,7 +148,7 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 def make_environment(date: datetime.date) -> Any:
     """An environment in which a template finds what chat templates use, and nothing else."""
     jinja2 = need("jinja2", extra="hf", purpose="for chat templates")
-    syntax = need("penstock.chat._syntax", extra="hf")
+    syntax = need("penstock.chat.jinja.syntax", extra="hf")
     env = _environment_class()(
         trim_blocks=True, lstrip_blocks=True, optimized=False, undefined=_undefined_class(),
         extensions=["jinja2.ext.loopcontrols", syntax.Generation],
@@ -189,7 +189,7 @@ def compile_template(source: str, date: datetime.date) -> Any:
     if size > LIMITS.template_bytes:
         raise meter.too_much(f"a template of at most {LIMITS.template_bytes} bytes", f"{size} bytes")
     env = make_environment(date)
-    syntax = need("penstock.chat._syntax", extra="hf")
+    syntax = need("penstock.chat.jinja.syntax", extra="hf")
     meter.clock.start(10 * meter.RENDER_SECONDS)
     try:
         code = env.compile(syntax.guard(env.parse(source)), name="<chat template>")
