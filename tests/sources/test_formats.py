@@ -162,5 +162,5 @@ def test_a_file_without_a_suffix_is_a_path_when_it_exists(tmp_path: Path, monkey
     assert not names_files(["corpus"])
     Path("corpus").write_text("x")
     assert names_files(["corpus"])
-    with pytest.raises(UsageError, match=r"only paths, or only records\n  got:   paths, and 'one'"):
+    with pytest.raises(UsageError, match=r"only paths or only texts (.*)\n  got:   paths, and 'one'"):
         names_files(["corpus", "one"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.core.columns import Ragged
 from penstock.core.errors import UsageError
 from penstock.sources.base import TokenSource
-from penstock.sources.tokens import TokenArray, open_store
+from penstock.sources.tokens import TokenArray, TokenStore
 from penstock.store.manifest import write_manifest
 from penstock.store.writer import ShardWriter
 
@@ -76,7 +76,7 @@ def test_a_store_and_an_array_agree(tmp_path: Path) -> None:
     with ShardWriter(tmp_path / "0.tokens", vocab_size=300) as shard:
         shard.add(docs)
     write_manifest(tmp_path, [shard.finish()])
-    store, array = open_store(tmp_path), TokenArray(docs.values, docs.offsets)
+    store, array = TokenStore(tmp_path), TokenArray(docs.values, docs.offsets)
     assert isinstance(store, TokenSource)
     assert store.read(np.arange(3))["input_ids"].tolist() == array.read(np.arange(3))["input_ids"].tolist()
     assert (store.gather(np.arange(4), 2) == array.gather(np.arange(4), 2)).all()

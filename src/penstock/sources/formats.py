@@ -184,7 +184,7 @@ def names_files(items: Sequence[object]) -> bool:
     found = [_names_file(item) for item in items]
     if any(found) and not all(found):
         raise UsageError(
-            "only paths, or only records",
+            "only paths or only texts (or records)",
             got=f"paths, and {str(items[found.index(False)])[:60]!r}",
             where=f"item {found.index(False)} of the list",
             fix="pass paths as pathlib.Path, or the records themselves",

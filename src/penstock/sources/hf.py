@@ -9,13 +9,15 @@ the slices; the fingerprint reads all content once.
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from penstock.core import hashing
+from penstock.core import hashing, local_files
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.optional import need
@@ -143,6 +145,35 @@ class HFDataset:
                 parts.append(hashing.content_id(p for name in self.columns for p in _parts(table.column(name))))
             self._id = hashing.content_id(parts)
         return self._id
+
+    def recall_fingerprint(self, folder: Path) -> None:
+        """Reads the fingerprint from `folder` where the dataset's files have not changed; else computes and keeps it.
+
+        Hashing content takes about a second for each few gigabytes, at every start. A dataset in files is recognised by
+        its own fingerprint, its columns and each file's path, size and modification time. Data in memory is not kept.
+        """
+        key = "" if self._id else self._files_key()
+        if not key:
+            return
+        path = folder / key
+        known = path.read_text() if path.is_file() else ""
+        if re.fullmatch(r"[0-9a-f]{32}", known):
+            self._id = known
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        local_files.atomic_write(str(path), self.fingerprint().encode())
+
+    def _files_key(self) -> str:
+        """What is known of the dataset without reading it; empty if it is not all in files."""
+        stamps: list[str | int] = []
+        for entry in self.dataset.cache_files:
+            path = Path(entry["filename"])
+            try:
+                found = os.stat(path)
+            except OSError:
+                return ""
+            stamps += [str(path.resolve()), found.st_size, found.st_mtime_ns]
+        return hashing.content_id([str(self.dataset._fingerprint), *self.columns, *stamps]) if stamps else ""
 
     def describe(self) -> dict[str, Any]:
         return {

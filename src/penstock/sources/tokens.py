@@ -26,15 +26,10 @@ from penstock.store.arrays import ArrayTable, OpenArrays, Part
 from penstock.store.doctable import DocTable, OffsetTable, check_range
 from penstock.store.reader import TokenStore
 
-__all__ = ["TokenArray", "TokenFile", "TokenFiles", "TokenStore", "open_store"]
+__all__ = ["TokenArray", "TokenFile", "TokenFiles", "TokenStore"]
 
 _SAMPLE_BYTES = 1 << 16
 _SAMPLES = 256
-
-
-def open_store(path: str | os.PathLike[str], *, verify: str = "first-touch") -> TokenStore:
-    """Opens a token store: one manifest read, whatever its size. See `TokenStore`."""
-    return TokenStore(path, verify=verify)
 
 
 def open_path(path: str | os.PathLike[str], _options: Options) -> TokenStore:

@@ -114,3 +114,18 @@ def test_errors(files, tokenizer, tmp_path: Path) -> None:
         create_dataloaders(bad, files[1], tokenizer)
     with pytest.raises(ps.UsageError, match="at least 5001 tokens"):
         create_dataloaders(*files, tokenizer, seq_length=5000)
+
+
+@pytest.mark.parametrize("name", ["a.json", "A.JSONL", "a.ndjson"])
+def test_json_lines_under_any_of_their_names_are_not_read_as_text(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("".join(json.dumps({"text": line}) + "\n" for line in LINES[:2]))
+    dataset = TransformerDataset(tmp_path / name, "bytes", seq_length=4)
+    assert bytes(dataset[0]["input_ids"].tolist()).decode() == LINES[0][:4]
+    raw = TransformerDataset(tmp_path / name, "bytes", seq_length=4, is_jsonl=False)
+    assert bytes(raw[0]["input_ids"].tolist()).decode() == '{"te'
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.bin").write_bytes(b"bytes that could be text")
+    with pytest.raises(ps.UsageError, match=r"a file of text or JSON lines(.|\n)*bare tokens(.|\n)*open_nanogpt"):
+        TransformerDataset(tmp_path / "train.bin", "bytes", seq_length=4)

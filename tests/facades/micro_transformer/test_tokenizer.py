@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import subprocess
@@ -137,6 +138,11 @@ def test_training_sources_agree(tmp_path: Path) -> None:
     ]
     assert all(m == made[0] for m in made)
     assert len(made[0]) == 300
+    for name, data in (("b.json", jsonl.read_bytes()), ("b.jsonl.gz", gzip.compress(jsonl.read_bytes()))):
+        (tmp_path / name).write_bytes(data)
+        assert MicroTransformerTokenizer().train(tmp_path / name, vocab_size=300).get_vocab() == made[0]
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(text.read_bytes()))
+    assert MicroTransformerTokenizer().train(tmp_path / "b.txt.gz", vocab_size=300).get_vocab() == made[0]
     assert MicroTransformerTokenizer().train(jsonl, vocab_size=300, text_field="body").get_vocab() != made[0]
 
 

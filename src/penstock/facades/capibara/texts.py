@@ -18,11 +18,10 @@ from penstock.core import hashing
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import UsageError
 from penstock.facades.capibara.config import DataLoaderConfig, Form
-from penstock.facades.capibara.known import recall
 from penstock.pipeline import Pipeline
-from penstock.preparation.cache import cached_store
+from penstock.preparation.cache import cache_folder, cached_store
 from penstock.preparation.tokenize import text_source
-from penstock.sources.base import Source, TextSource, TokenSource
+from penstock.sources.base import ColumnSource, FileSource, Source, TextSource, TokenSource
 from penstock.sources.hf import HFDataset
 from penstock.sources.lines import Chunk
 
@@ -30,11 +29,11 @@ _ROWS = 4096
 
 
 class Cleaned:
-    """The texts of a source, normalised and without blank ones. Satisfies `prepare.run.TextSource`."""
+    """The texts of a source, normalised and without blank ones. Satisfies `TextSource`."""
 
     def __init__(self, source: TextSource, form: Form | None) -> None:
         self.source, self.form = source, form
-        self.paths = getattr(source, "paths", [])
+        self.paths = list(source.paths) if isinstance(source, FileSource) else []
 
     def iterate(self, start: Any = None) -> Iterator[Chunk]:
         found = start is not None
@@ -66,7 +65,10 @@ def tokens_of(pipeline: Pipeline, tokenizer: Any, settings: DataLoaderConfig) ->
         raise UsageError(
             "a tokenizer for text", got="none", fix='tokenizer=AutoTokenizer.from_pretrained(...), "bytes"'
         )
-    recall(pipeline.definition.origin, settings.cache_dir)
+    origin = pipeline.definition.origin
+    whole = origin.source if isinstance(origin, Part) else origin
+    if isinstance(whole, HFDataset):
+        whole.recall_fingerprint(cache_folder(settings.cache_dir) / "ids")
     made: dict[str, Any] = {"eos": settings.eos}
     source = Cleaned(text_source(pipeline.definition, field, made), settings.normalize)
     cache = {"cache_dir": settings.cache_dir, "limit": settings.cache_limit}
@@ -93,7 +95,7 @@ def text_field_of(pipeline: Pipeline, asked: str | None) -> str:
 
 def _has_tokens(pipeline: Pipeline) -> bool:
     origin = pipeline.definition.origin
-    return isinstance(origin, TokenSource) or "input_ids" in (getattr(origin, "columns", None) or ())
+    return isinstance(origin, TokenSource) or (isinstance(origin, ColumnSource) and "input_ids" in origin.columns)
 
 
 def is_rows(pipeline: Pipeline) -> bool:
@@ -134,7 +136,7 @@ class Part:
 
     def __init__(self, source: Source, records: NDArray[np.int64], name: str) -> None:
         self.source, self.records, self.name = source, records, name
-        self.columns = getattr(source, "columns", None) or list(source.read(records[:1]))
+        self.columns = list(source.columns if isinstance(source, ColumnSource) else source.read(records[:1]))
 
     def __len__(self) -> int:
         return len(self.records)

@@ -12,18 +12,18 @@ from typing import Any
 
 from penstock.core.errors import UsageError
 from penstock.pipeline import Pipeline
-from penstock.sources.jsonl import JsonlFiles
-from penstock.sources.text import TextFiles
+from penstock.sources.formats import FORMATS, Options, format_of
 from penstock.sources.token_stream import token_stream
 from penstock.torch_data.loaders import CoreDataLoader, WindowDataset, core_dataloader, torch
-
-_JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".ndjson.gz", ".ndjson.zst")
 
 
 class TransformerDataset(WindowDataset):
     """`{"input_ids", "labels"}` for every position of a file, as a torch `Dataset`.
 
-    `is_jsonl=None` goes by the file's name. A JSON-lines record's text is in `field`; a text file is one sample.
+    Args:
+        data_path: a text, JSON-lines or Parquet file, a folder or a glob.
+        is_jsonl: True for JSON lines, False for text, None to decide by the file's name.
+        field: the field or column with the text. A text file is one sample.
     """
 
     def __init__(
@@ -37,9 +37,15 @@ class TransformerDataset(WindowDataset):
         stride: int = 1,
     ) -> None:
         path = os.fspath(data_path)
-        if is_jsonl is None:
-            is_jsonl = path.endswith(_JSON_LINES)
-        source = JsonlFiles(path, field=field) if is_jsonl else TextFiles(path, mode="file")
+        found = format_of(path) if is_jsonl is None else FORMATS["jsonl" if is_jsonl else "text"]
+        if not found.one_pass:
+            raise UsageError(
+                "a file of text or JSON lines",
+                got=found.title,
+                where=path,
+                fix=f"write it as JSON lines, or use penstock.{found.read}",
+            )
+        source = found.open(path, Options(field=field))
         self.seq_length = seq_length
         super().__init__(Pipeline(token_stream(source, tokenizer)).windows(seq_length, stride))
 

@@ -8,6 +8,7 @@ Written inside a text, the four names are the special tokens, as in `"the capita
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,14 +18,16 @@ from typing import Any
 import numpy as np
 
 from penstock.core import local_files
-from penstock.core.errors import DataError, UsageError
+from penstock.core.errors import UsageError
+from penstock.core.limits import LIMITS
 from penstock.core.optional import need
+from penstock.sources import compressed
+from penstock.sources.formats import Options, format_of, names_files
 from penstock.tokenizers import hf
 from penstock.tokenizers.base import check_texts
 
 SPECIAL_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS)
-_TEXT_FILES = {".txt", ".jsonl", ".json", ".md", ".text"}
 
 Paths = str | os.PathLike[str]
 Encoded = dict[str, list[int]]
@@ -81,8 +84,8 @@ class MicroTransformerTokenizer:
     ) -> MicroTransformerTokenizer:
         """Learns merges, replacing earlier ones, and returns itself. The same data gives the same tokenizer.
 
-        `source` is a path or a list of paths (`.jsonl` gives its `text_field`, other files their lines), or any
-        iterable of texts. Texts are read once, in a stream.
+        `source` is a path or a list of paths (of JSON lines and Parquet the texts in `text_field`, of other files the
+        lines), or any iterable of texts. Texts are read once, in a stream.
         """
         if vocab_size < SMALLEST_VOCAB:
             raise UsageError(
@@ -291,48 +294,53 @@ def _check_options(max_length: int | None, truncation: bool, padding: bool | str
 
 
 def _texts(source: Paths | Iterable[Paths], field: str) -> Iterator[str]:
-    """Texts from paths or texts; says no where the two could be confused."""
+    """The texts of paths, or the texts themselves; a list of both is refused."""
     if isinstance(source, str | os.PathLike):
         source = [Path(source)]
-    if isinstance(source, list | tuple):
-        files = [isinstance(s, os.PathLike) or _names_file(s) for s in source]
-        if all(files) and files:
-            for path in source:
-                yield from _read(Path(path), field)
-            return
-        if any(files):
-            odd = source[files.index(False)]
-            raise UsageError("only paths or only texts to train on", got=f"files, and {str(odd)[:60]!r}")
+    if isinstance(source, list | tuple) and names_files(source):
+        for path in source:
+            yield from _read(os.fspath(path), field)
+        return
     for row, text in enumerate(source):
         if not isinstance(text, str):
             raise UsageError("paths or texts to train on", got=type(text).__name__, where=f"item {row} of the source")
         yield text
 
 
-def _names_file(text: Any) -> bool:
-    """Whether a str is meant as a path: it exists, or has the ending of a text file and nothing of a sentence."""
-    if not isinstance(text, str) or len(text) > 1024 or "\n" in text or "\0" in text:
-        return False
-    return (Path(text).suffix in _TEXT_FILES and " " not in text) or os.path.isfile(text)
+def _read(path: str, field: str) -> Iterator[str]:
+    if not os.path.isfile(path):
+        raise UsageError("a file to train on", got="no such file", where=path, fix="check the path")
+    found = format_of(path)
+    if found.name == "text":
+        yield from _lines(path)
+        return
+    for chunk in found.open(path, Options(field=field)).iterate():
+        if chunk.errors:
+            chunk.errors[0].fix += ", or name the field with text_field="
+            raise chunk.errors[0]
+        yield from chunk.texts
 
 
-def _read(path: Path, field: str) -> Iterator[str]:
-    if not path.is_file():
-        raise UsageError("a file to train on", got="no such file", where=str(path), fix="check the path")
-    with path.open(encoding="utf-8", newline="") as file:
-        for number, line in enumerate(file, 1):
-            if path.suffix != ".jsonl":
-                yield line
-                continue
-            if not line.strip():
-                continue
-            try:
-                text = json.loads(line)[field]
-            except (ValueError, KeyError, TypeError) as error:
-                raise DataError(
-                    f"a JSON object with the field {field!r}",
-                    got=line.strip()[:80],
-                    where=f"{path}, line {number}",
-                    fix="repair the line, or name the field with text_field=",
-                ) from error
-            yield str(text)
+def _lines(path: str) -> Iterator[str]:
+    """Lines with their ends, which are part of what is learned."""
+    stream = compressed.open_stream(path, compressed.kind_of(path), LIMITS)
+    try:
+        with io.TextIOWrapper(io.BufferedReader(_Raw(stream)), encoding="utf-8", newline="") as file:
+            yield from file
+    finally:
+        stream.close()
+
+
+class _Raw(io.RawIOBase):
+    """A decompressed stream as Python's own I/O classes take it."""
+
+    def __init__(self, stream: compressed.Stream) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
