@@ -104,7 +104,7 @@ def patched(prefix: Path, at: int, data: bytes) -> Path:
         (34, struct.pack("<i", -1), "sequence 0: length -1"),
         (46, struct.pack("<q", 8), "sequence 0: length 2, pointer 8"),
         (70, struct.pack("<q", 1), "a document index from 0 to 3"),
-        (78, struct.pack("<q", 7), "rises"),
+        (78, struct.pack("<q", 7), "non-decreasing"),
         (86, struct.pack("<q", 2), "a document index from 0 to 3"),
     ],
 )

@@ -127,7 +127,7 @@ def test_tfrecords_by_number(folder: Path, tmp_path: Path) -> None:
     assert "tensorflow" not in sys.modules
     file = next(out.glob("*train*"))
     file.write_bytes(file.read_bytes()[:-3])
-    with pytest.raises(DataError, match="whole TFRecord frames"):
+    with pytest.raises(DataError, match="complete TFRecord frames"):
         TFDSource.open(out, "train")
 
 

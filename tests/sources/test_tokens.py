@@ -63,7 +63,7 @@ def test_the_fingerprint_is_of_content() -> None:
         (np.zeros(2), None, "one-dimensional array of integers"),
         (np.arange(4), [0, 3], "doc_offsets from 0 to 4"),
         (np.arange(4), [1, 4], "doc_offsets from 0 to 4"),
-        (np.arange(4), [0, 3, 2, 4], "never fall"),
+        (np.arange(4), [0, 3, 2, 4], "non-decreasing"),
     ],
 )
 def test_wrong_arrays(tokens: np.ndarray, offsets: list[int] | None, text: str) -> None:

@@ -46,7 +46,7 @@ class Arrays:
                     fix="cut or complete the shorter column",
                 )
         if not self._rows:
-            raise UsageError("at least one row", got=f"{first!r} has none", fix="give some data")
+            raise UsageError("at least one row", got=f"{first!r} has none", fix="pass some data")
         self._id = ""
 
     @property
@@ -60,7 +60,9 @@ class Arrays:
     def read(self, indices: NDArray[np.int64]) -> Columns:
         indices = np.asarray(indices, np.int64)
         if len(indices) and (indices.min() < 0 or indices.max() >= self._rows):
-            raise UsageError(f"record numbers in [0, {self._rows})", got=str(int(indices.max())), fix="ask for less")
+            raise UsageError(
+                f"record numbers in [0, {self._rows})", got=f"{int(indices.min())} to {int(indices.max())}"
+            )
         return take(self._columns, indices)
 
     def fingerprint(self) -> str:
@@ -156,7 +158,7 @@ class Texts:
             if not isinstance(text, str):
                 raise UsageError("texts as str", got=type(text).__name__, where=f"text {i}", fix="decode or drop it")
         if not self._texts:
-            raise UsageError("at least one text", got="an empty list", fix="give some data")
+            raise UsageError("at least one text", got="an empty list", fix="pass some data")
         self._column = strings(self._texts)
         self._id = ""
 
@@ -171,7 +173,7 @@ class Texts:
     def read(self, indices: NDArray[np.int64]) -> Columns:
         indices = np.asarray(indices, np.int64)
         if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
-            raise UsageError(f"record numbers in [0, {len(self)})", got=str(int(indices.max())), fix="ask for less")
+            raise UsageError(f"record numbers in [0, {len(self)})", got=f"{int(indices.min())} to {int(indices.max())}")
         return {"text": self._column[indices]}
 
     def iterate(self, start: Cursor | None = None) -> Iterator[Chunk]:

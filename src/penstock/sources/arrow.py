@@ -130,7 +130,7 @@ def _numbers(array: Any, kind: str) -> tuple[Column, list[int]]:
 
 
 def texts(column: Any) -> Iterator[str | NoText]:
-    """The strings of a column; a value that is null or not UTF-8 gives a `NoText`."""
+    """The strings of a column; a value that is null or not UTF-8 becomes a `NoText`."""
     column = _one(column)
     try:
         values = column.to_pylist()

@@ -1,7 +1,7 @@
 """Reading gzip and Zstandard as a plain stream, with a guard against bombs.
 
-The kind is told by the first bytes, not by the name. `open_stream` gives an object with `read(n)` that returns up to
-`n` decompressed bytes and holds little more than that in memory, whatever the file claims. Data that ends too early
+The kind is recognised by the first bytes, not by the name. `open_stream(...).read(n)` returns up to `n`
+decompressed bytes and holds little more than that in memory, whatever the file claims. Data that ends too early
 or is damaged raises `DataError`; more expansion than the limits allow raises `LimitError`.
 Cost on one core: about 240 MB/s of output for gzip, 550 MB/s for Zstandard.
 """
@@ -61,7 +61,7 @@ def kind_of(path: str, options: filesystem.Options = None) -> str:
 
 
 def read_up_to(file: BinaryIO | Stream, n: int) -> bytes:
-    """Exactly `n` bytes unless the data ends first: files and servers may give fewer at a time."""
+    """Exactly `n` bytes unless the data ends first: files and servers may return fewer at a time."""
     data = file.read(n)
     if len(data) == n or not data:
         return data
@@ -182,7 +182,7 @@ class _Expanding:
         self.raw_position = 0
 
     def read(self, n: int, /) -> bytes:
-        # What came out before the damage is given first; the error comes with the next read.
+        # What was decompressed before the damage is returned first; the next read raises.
         while self._have < n and self._failed is None:
             try:
                 if not self._more():

@@ -1,7 +1,7 @@
-"""Cutting a stream of bytes into whole records: lines, or paragraphs between blank lines.
+"""Cutting a stream of bytes into complete records: lines, or paragraphs between blank lines.
 
 Newlines are found by one vectorised scan (about 2 GB/s), not by a loop over lines. A `Cutter` hands out pieces of a
-few megabytes that hold whole records only. Which bytes a piece holds depends on nothing but where it starts, so a
+few megabytes that hold complete records only. Which bytes a piece holds depends on nothing but where it starts, so a
 reader that goes on from a saved place meets the very same pieces. Blank lines are never records. A record beyond the
 limit is reported and passed over in bounded memory.
 """
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class Piece:
-    """Whole records of one file. `starts` and `ends` are places in `data`, `lines` the 1-based line of each record.
+    """Complete records of one file. `starts` and `ends` are places in `data`, `lines` the 1-based line of each record.
 
     `first_line` is the line with which `data` begins.
     """
@@ -98,7 +98,7 @@ class Cutter:
         self._data = parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _cut(self, want: int, searched: int) -> int:
-        """Where the last whole record inside `want` bytes ends, else the first one after it; 0 when not there yet."""
+        """Where the last complete record inside `want` bytes ends, else the first one after it; 0 if not there yet."""
         data = self._data
         if self._ended and len(data) <= want:
             return len(data)

@@ -1,8 +1,8 @@
 """A read-only view of Dolma and OLMo token arrays; nothing is converted.
 
 Despite their name the `.npy` files have no header: they are bare arrays, and the type is known only to whoever wrote
-them, so it must be given. Beside each file a gzipped CSV may say where documents are: `start,end` and columns that are
-not read. Opening reads those CSVs once (8 bytes of memory per document) and checks that they cover the file.
+them, so `dtype` must be passed. Beside each file a gzipped CSV may say where documents are: `start,end` and columns
+that are not read. Opening reads those CSVs once (8 bytes of memory per document) and checks that they cover the file.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def open_dolma(
     eos_id: int | None = None,
     vocab_size: int | None = None,
 ) -> TokenFiles:
-    """Opens header-less token arrays, in the given order, as one `TokenSource`.
+    """Opens header-less token arrays, in this order, as one `TokenSource`.
 
     Documents come from `ends` (one CSV per file, gzipped or plain: start,end,...), or from `eos_id` (opening then reads
-    all tokens once), or, when neither is given, each file is one document and `describe()` says so.
+    all tokens once), or, with neither, each file is one document and `describe()` says so.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/part-0.npy"
@@ -58,7 +58,7 @@ def open_dolma(
                 f"one boundary file for each of {len(files)} token files, and no eos_id",
                 got=f"{len(tables)} boundary files, eos_id {eos_id}",
                 where="open_dolma",
-                fix="give ends in the order of paths",
+                fix="pass ends in the order of paths",
             )
         offsets = _join([_read_ends(csv, file) for csv, file in zip(tables, files, strict=True)], files)
         boundaries = "start,end in the CSV of each file"
@@ -118,14 +118,14 @@ def _read_ends(path: str, file: TokenFile) -> NDArray[np.int64]:
             f"start,end of documents that follow one another in {file.tokens} tokens",
             got=f"{type(error).__name__}: {str(error)[:200]}",
             where=f"{path}, line {line}",
-            fix="give the CSV that was written with this very token file",
+            fix="pass the CSV that was written with this token file",
         ) from error
     if at != file.tokens:
         raise StoreError(
             f"documents that cover all {file.tokens} tokens of {file.path}",
             got=f"an end at token {at}",
             where=f"{path}, line {line}",
-            fix="give the CSV that was written with this very token file, and check its dtype",
+            fix="pass the CSV that was written with this token file, and check its dtype",
         )
     return np.frombuffer(ends, np.int64) if ends else np.empty(0, np.int64)
 

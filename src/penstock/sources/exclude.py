@@ -1,6 +1,6 @@
 """`exclude=`: a source without some of its records, named by path, key, record number or another run's ledger.
 
-The records left are numbered anew: it is another dataset with another order. To keep the order of all other records use
+The remaining records are renumbered: this is another dataset with another order. To keep the order of the others use
 `.skip_errors()` instead.
 """
 
@@ -52,7 +52,7 @@ class Without:
         return self.source.describe() | {"records": len(self), "excluded": len(self.excluded)}
 
     def locate(self, index: int) -> dict[str, Any]:
-        """`row` is the number in the whole source, so that a ledger's numbers stay good for `exclude=`."""
+        """`row` is the number in the full source, so that the numbers of a ledger can be passed to `exclude=`."""
         number = int(self.kept[index])
         return self.source.locate(number) | {"row": number}
 
@@ -110,7 +110,9 @@ class _Numbers:
         place = self.source.locate(int(number))["file"]
         if file and file != place:
             raise UsageError(
-                f"record {number} in {file}, as the ledger says", got=place, fix="give the ledger's shards"
+                f"record {number} in {file}, as the ledger says",
+                got=place,
+                fix="pass the shards that the ledger was made from",
             )
         return int(number)
 

@@ -1,7 +1,7 @@
 """Folders of media files as a source: one file, one record, in the order of their names.
 
 Opening lists names and nothing else: 100,000 files take a fraction of a second and about their names' length in memory.
-Reading gives the encoded bytes; decoding is a later step, which knows the crop or the slice. Only regular files
+Reading returns the encoded bytes; a later step decodes them, once the crop or the slice is known. Only regular files
 are read, each checked against `limits.record_bytes` before it is.
 """
 
@@ -32,8 +32,8 @@ class MediaFolder:
     """Files below `root` that end in one of `suffixes`, sorted by relative path.
 
     `labels` says where a class comes from: "folder" (the first folder of the path), "name" (the file name up to the
-    first "_", "-" or "."), a function of the relative path that gives a class name or a number, or None for no labels.
-    Class names are numbered in sorted order.
+    first "_", "-" or "."), a function of the relative path that returns a class name or a number, or None for no
+    labels. Class names are numbered in sorted order.
 
     A record is `bytes`, `path` (relative, with "/") and, with labels, `label` (int64).
 

@@ -1,7 +1,7 @@
 """A Hugging Face `IterableDataset` as an endless supply of records in a fixed order.
 
 A stream has no records by number, so its promise is narrower than a source's: the order of an epoch is the same every
-time (data, seed and buffer given), and record n is reached by reading over the n before it. Restoring costs that
+time (for the same data, seed and buffer), and record n is reached by reading over the n before it. Restoring costs that
 replay, at the speed the dataset skips.
 """
 

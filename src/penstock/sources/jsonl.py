@@ -170,7 +170,7 @@ class JsonlFiles:
         return self._lines.locate(index)
 
     def close(self) -> None:
-        """Gives back the temporary disk that compressed files take."""
+        """Frees the temporary disk space of compressed files."""
         self._lines.close()
 
     def __repr__(self) -> str:

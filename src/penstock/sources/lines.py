@@ -34,7 +34,7 @@ _PICKLED_INDEX = 64 << 20
 
 @dataclass(slots=True)
 class Chunk:
-    """Consecutive records of a one-pass read. Going on from `cursor` gives exactly what follows."""
+    """Consecutive records of a one-pass read. Reading from `cursor` continues exactly after it."""
 
     texts: list[str]
     positions: list[Position]
@@ -115,7 +115,7 @@ class LineFiles:
                 "at least one record",
                 got="only empty files" if len(self.paths) > 1 else "an empty file",
                 where=", ".join(self.paths[:3]) + (f" and {len(self.paths) - 3} more" if len(self.paths) > 3 else ""),
-                fix="give files with content; blank lines are not records",
+                fix="pass files with content; blank lines are not records",
             )
 
     def _fresh(self) -> None:
@@ -256,12 +256,12 @@ class LineFiles:
         n = int(firsts[-1])
         if len(indices) and (indices.min() < 0 or indices.max() >= n):
             bad = indices[(indices < 0) | (indices >= n)][0]
-            raise UsageError(f"record numbers in [0, {n})", got=str(int(bad)), where=self.paths[0], fix="ask for less")
+            raise UsageError(f"record numbers in [0, {n})", got=str(int(bad)), where=self.paths[0])
         files = np.searchsorted(firsts, indices, side="right") - 1
         return files, indices - firsts[files]
 
     def fetch(self, indices: NDArray[np.int64]) -> tuple[list[bytes], list[RecordError]]:
-        """The bytes of each record, and the errors of rows that cannot be given (their bytes are empty)."""
+        """The bytes of each record, and the errors of rows that cannot be read (their bytes are empty)."""
         indices = np.asarray(indices, np.int64)
         files, rows = self.split(indices)
         out: list[bytes] = [b""] * len(indices)
@@ -339,7 +339,7 @@ class LineFiles:
         return facts
 
     def close(self) -> None:
-        """Gives back temporary disk. The source can still be read; it makes the copies again."""
+        """Frees temporary disk space. The source can still be read; it makes the copies again."""
         with self._lock:
             for spool in self._spools.values():
                 spool.close()

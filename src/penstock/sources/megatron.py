@@ -32,7 +32,7 @@ _BLOCK = 1 << 20
 def open_megatron(prefix: str | os.PathLike[str], *, vocab_size: int | None = None) -> TokenFiles:
     """Opens `prefix.bin` and `prefix.idx` (either name itself will do) as a `TokenSource`.
 
-    The fingerprint holds the whole index and sampled tokens, see `TokenFiles.fingerprint`.
+    The fingerprint covers the full index and sampled tokens, see `TokenFiles.fingerprint`.
     """
     base = os.fspath(prefix)
     if base.endswith((".bin", ".idx")):
@@ -103,7 +103,7 @@ def _read_index(path: str) -> tuple[_Index, np.dtype[Any], bytes]:
             "a Megatron index",
             got=f"{type(error).__name__}: {error.strerror}",
             where=path,
-            fix="give the common prefix of the .bin and .idx files",
+            fix="pass the common prefix of the .bin and .idx files",
         ) from error
     if len(head) < _HEAD.size or not head.startswith(_MAGIC):
         raise _bad("an index that begins with MMIDIDX", repr(head[:9]), path)
@@ -149,7 +149,7 @@ def _check_documents(table: _Index, sequences: int, path: str) -> None:
     for at in range(0, len(entries), _BLOCK):
         falls = np.flatnonzero(np.diff(entries[at : at + _BLOCK + 1].astype(np.int64)) < 0)
         if len(falls):
-            raise _bad("a document index that rises", f"a fall at entry {at + int(falls[0])}", path)
+            raise _bad("a non-decreasing document index", f"entry {at + int(falls[0])} is larger than the next", path)
 
 
 def _digest(path: str) -> bytes:

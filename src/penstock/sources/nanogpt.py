@@ -1,8 +1,8 @@
 """A read-only view of `.bin` token files of nanoGPT, llm.c and modded-nanogpt; nothing is converted.
 
-nanoGPT's files are bare uint16 arrays. llm.c's begin with 256 int32: magic, version, number of tokens; the magic tells
-the type (20240520: uint16, 20240801: uint32). Neither knows documents: a file is one document unless you name the id
-that ends them.
+nanoGPT's files are bare uint16 arrays. llm.c's begin with 256 int32: magic, version, number of tokens; the magic number
+states the type (20240520: uint16, 20240801: uint32). Neither knows documents: a file is one document unless you name
+the id that ends them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def open_nanogpt(
     eos_id: int | None = None,
     vocab_size: int | None = None,
 ) -> TokenFiles:
-    """Opens one `.bin`, or several in the given order, as a `TokenSource`.
+    """Opens one `.bin`, or several in this order, as a `TokenSource`.
 
     `dtype` is for files without a header; a header's own type goes before it. With `eos_id` each document ends with
     that id, and opening reads all tokens once to find them; without it each file is one document.

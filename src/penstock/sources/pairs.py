@@ -68,7 +68,7 @@ class Pairs:
                     "a caption for every file in penstock.pair()",
                     got=f"none for {name!r}",
                     where=f"{len(places):,} captions, for example {next(iter(places), None)!r}",
-                    fix='missing="drop", or key=function of the path that gives the caption\'s key',
+                    fix='missing="drop", or key=function of the path that returns the caption\'s key',
                 )
         if not left:
             raise UsageError("media and captions with keys in common", got="none", fix="key=function of the path")

@@ -1,4 +1,4 @@
-"""Parquet files: rows by number, through pyarrow, reading only the columns asked for.
+"""Parquet files: rows by number, through pyarrow, reading only the chosen columns.
 
 Opening reads one footer per file. A read decodes the row groups it touches (a Parquet row cannot be decoded alone) and
 keeps the last few, so nearby or shuffled-in-blocks rows are cheap and scattered rows cost a row group each. Strings,
@@ -69,7 +69,7 @@ class ParquetFiles:
         file_rows = [int(c.sum()) for c in counts]
         self._file_firsts = np.concatenate([[0], np.cumsum(file_rows)]).astype(np.int64)
         if not len(self):
-            raise DataError("at least one row", got="none", where=", ".join(self.paths[:3]), fix="give files with rows")
+            raise DataError("at least one row", got="none", where=", ".join(self.paths[:3]), fix="pass files with rows")
         self._fresh()
 
     def _fresh(self) -> None:
@@ -78,7 +78,7 @@ class ParquetFiles:
         self._kept: OrderedDict[int, Any] = OrderedDict()
 
     def _inspect(self, file: Any, path: str, columns: Sequence[str] | None) -> NDArray[np.int64]:
-        """Checks one file's schema against the first file's; gives the rows of its row groups."""
+        """Checks one file's schema against the first file's; returns the rows of its row groups."""
         schema = file.schema_arrow
         names = list(columns) if columns is not None else list(self.kinds) or schema.names
         for name in names:
@@ -188,7 +188,7 @@ class ParquetFiles:
         """The rows, one column per Parquet column."""
         indices = np.asarray(indices, np.int64)
         if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
-            raise UsageError(f"record numbers in [0, {len(self)})", got=str(int(indices.max())), fix="ask for less")
+            raise UsageError(f"record numbers in [0, {len(self)})", got=f"{int(indices.min())} to {int(indices.max())}")
         groups = np.searchsorted(self._firsts, indices, side="right") - 1
         parts: list[tuple[NDArray[np.int64], Columns]] = []
         errors: list[RecordError] = []

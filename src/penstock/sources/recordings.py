@@ -1,4 +1,4 @@
-"""Audio files decoded whole at one rate, with lengths known from headers, for batches planned by duration.
+"""Audio files decoded in full at one rate, with lengths known from headers, for batches planned by duration.
 
 `.bucket([2 * 16000, 8 * 16000], 32)` and `.batch_tokens(60 * 16000)` (a minute of sound a step, padding counted) need
 every length before anything is decoded: one header a file is read, once, about 30 us each, 8 bytes kept. Samples
@@ -104,7 +104,7 @@ class Recordings(AudioFolder):
             "tokens before .windows() or .pack()",
             got="recordings",
             where=self.root,
-            fix="read_audio(folder).decode_audio(duration=...) gives rows of one length",
+            fix="read_audio(folder).decode_audio(duration=...) makes rows of one length",
         )
 
     def fingerprint(self) -> str:

@@ -196,7 +196,7 @@ def _group(names: Sequence[str], path: str) -> tuple[list[tuple[str, dict[str, i
             if key in seen:
                 raise DataError(
                     "the members of each record side by side, every key once", got=f"key {key!r} again at {name!r}",
-                    where=path, fix="sort the names before writing the archive, and give every record its own key",
+                    where=path, fix="sort the names before writing the archive, and use each key once",
                 )  # fmt: skip
             seen.add(key)
             groups.append((key, {}))

@@ -1,8 +1,8 @@
 """The side-car of a tar archive: where every member is and the hash of its bytes.
 
 Written once, after the first walk, as `<archive>.penstock-index.json` beside the archive or in a folder you name. It
-makes the next opening one small read, gives random access, and lets every later read be checked. It is data like any
-other: its own hash and every offset are checked before it is believed, and a damaged one is made anew. A sound one
+makes the next opening one small read, allows random access, and lets every later read be checked. It is data like any
+other: its own hash and every offset are checked before it is believed, and a damaged one is built again. A good one
 that does not fit its archive means that the archive changed, which is an error: only you know whether on purpose.
 """
 

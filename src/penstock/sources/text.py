@@ -2,7 +2,7 @@
 
 UTF-8, with or without a byte order mark, `\\r\\n` read as `\\n`, plain or compressed. `mode="file"` opens one
 file per record and keeps nothing; the other modes index byte offsets (see `lines`).
-One pass with `iterate` decodes whole pieces at once where they are valid UTF-8: several hundred MB/s for files, about
+One pass with `iterate` decodes large pieces at once where they are valid UTF-8: several hundred MB/s for files, about
 two million records a second for short lines.
 """
 
@@ -37,7 +37,7 @@ def open_path(paths: filesystem.Paths, options: Options) -> TextFiles:
 class TextFiles:
     """Text files as records. `errors="replace"` puts U+FFFD for bytes that are not UTF-8 instead of refusing them.
 
-    A folder gives the files in it that end like text; a glob or a list gives what it names.
+    In a folder, files that end like text are read; a glob or a list names its files.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
@@ -53,9 +53,13 @@ class TextFiles:
         storage_options: filesystem.Options = None,
     ) -> None:  # fmt: skip
         if mode not in MODES:
-            raise UsageError(f"mode as one of {', '.join(MODES)}", got=repr(mode), fix="mode='file' keeps files whole")
+            raise UsageError(
+                f"mode as one of {', '.join(MODES)}", got=repr(mode), fix="mode='file' makes one record of each file"
+            )
         if errors not in ("strict", "replace"):
-            raise UsageError("errors as 'strict' or 'replace'", got=repr(errors), fix="leave it out to be told of them")
+            raise UsageError(
+                "errors as 'strict' or 'replace'", got=repr(errors), fix="leave it out to get an error for each"
+            )
         self.mode, self.errors = mode, errors
         self._source: LineFiles | _WholeFiles
         if mode == "file":
@@ -118,7 +122,7 @@ class TextFiles:
                 bad.append((i, too_long(path, where["line"], where["offset"], limit, self._source.what)))
                 continue
             try:
-                # What `fetch` gives for the same record: without its line end, or the white space after a paragraph.
+                # What `fetch` returns for the same record: without its line end, or the white space after a paragraph.
                 texts.append(self._decode(_trim(record, self.mode)))
             except UnicodeDecodeError as error:
                 bad.append((i, _not_utf8(where, record, error)))
@@ -136,7 +140,7 @@ class TextFiles:
         return self._source.locate(index)
 
     def close(self) -> None:
-        """Gives back temporary disk, if any is used."""
+        """Frees temporary disk space, if any is used."""
         self._source.close()
 
     def __repr__(self) -> str:
@@ -174,7 +178,7 @@ def _not_utf8(where: dict[str, Any], record: bytes, error: UnicodeDecodeError, r
 
 
 class _WholeFiles:
-    """Each file one record, read when asked for. Empty files are not records."""
+    """Each file one record, read on demand. Empty files are not records."""
 
     what = "file"
 
@@ -191,7 +195,7 @@ class _WholeFiles:
                 "at least one record",
                 got="only empty files" if len(found) > 1 else "an empty file",
                 where=", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else ""),
-                fix="give files with content",
+                fix="pass files with content",
             )
 
     def __len__(self) -> int:
@@ -201,7 +205,7 @@ class _WholeFiles:
         out, errors = [], []
         for row, file in enumerate(indices.tolist()):
             if not 0 <= file < len(self.paths):
-                raise UsageError(f"record numbers in [0, {len(self)})", got=str(file), fix="ask for less")
+                raise UsageError(f"record numbers in [0, {len(self)})", got=str(file))
             try:
                 out.append(self._load(file))
             except RecordError as error:

@@ -44,7 +44,7 @@ class RecordFile:
 
     def _cut(self, at: int) -> DataError:
         return DataError(
-            "whole TFRecord frames to the end of the file",
+            "complete TFRecord frames to the end of the file",
             got=f"a frame that begins at byte {at} and ends after the file",
             where=self.path,
             fix="copy or build the file again; compressed TFRecord files are not read",

@@ -1,7 +1,7 @@
 """Token sources: a token store, an array in memory, and token files that other tools wrote.
 
-`TokenStore` (see `penstock.store.reader`) is the format of this project. `TokenArray` gives the same protocol to a
-NumPy array. `TokenFiles` does it for raw arrays on disk and is what the views of foreign formats return: nothing is
+`TokenStore` (see `penstock.store.reader`) is the format of this project. `TokenArray` wraps a NumPy array in the same
+protocol. `TokenFiles` does it for raw arrays on disk and is what the views of foreign formats return: nothing is
 converted or copied, files are memory-mapped when first used, and the document table is whatever the format has.
 """
 
@@ -114,7 +114,7 @@ class _Stream(ABC):
 class TokenArray(_Stream):
     """An array of token ids as a `TokenSource`; `doc_offsets` (n + 1 rising positions) are its documents.
 
-    Without offsets the whole array is one document. The array is used as it is, not copied; pickling copies it.
+    Without offsets the array is one document. The array is used as it is, not copied; pickling copies it.
 
     >>> source = TokenArray(np.arange(10, dtype=np.uint16), doc_offsets=[0, 4, 10])
     >>> len(source), source.gather(np.array([3]), 4).tolist(), source.documents_at(np.array([3, 4])).tolist()
@@ -139,10 +139,16 @@ class TokenArray(_Stream):
                 f"doc_offsets from 0 to {len(array)}, the number of tokens",
                 got=f"{offsets.tolist()[:1]} to {offsets.tolist()[-1:]}",
                 where="TokenArray",
-                fix="give n + 1 positions: where each document begins, and the end",
+                fix="pass n + 1 positions: where each document begins, and the end",
             )
-        if bool((np.diff(offsets) < 0).any()):
-            raise UsageError("doc_offsets that never fall", got="a fall", where="TokenArray", fix="sort them")
+        falls = np.flatnonzero(np.diff(offsets) < 0)
+        if len(falls):
+            raise UsageError(
+                "non-decreasing doc_offsets",
+                got=f"doc_offsets[{falls[0]}] > doc_offsets[{falls[0] + 1}]",
+                where="TokenArray",
+                fix="sort them",
+            )
         super().__init__(np.array([0, len(array)]), array.dtype, OffsetTable(offsets), vocab_size)
         self._offsets = offsets
         self._parts = ArrayTable(1)
@@ -187,14 +193,14 @@ class TokenFile:
     path: str
     offset: int
     tokens: int
-    size: int  # of the whole file when it was opened
+    size: int  # of the file when it was opened
 
 
 class TokenFiles(_Stream):
     """Raw token files, one after another, as one stream. Made by `open_megatron`, `open_nanogpt`, `open_dolma`.
 
     The files carry no checksums, so damage cannot be noticed; a file whose size has changed since is refused.
-    `identity` is hashed into the fingerprint: what the format's own index says, wholly.
+    `identity` is hashed into the fingerprint: the full content of the format's own index.
     """
 
     def __init__(
@@ -218,10 +224,10 @@ class TokenFiles(_Stream):
         return self._open.need(part)
 
     def fingerprint(self) -> str:
-        """Content, at a bounded price: sizes, the format's index wholly, and 256 spread blocks of 64 KiB per file.
+        """Content, at a bounded cost: sizes, the full index of the format, and 256 spread blocks of 64 KiB per file.
 
-        Files up to 16 MiB are hashed wholly. In larger ones a change between the sampled blocks that keeps the size
-        is NOT noticed: foreign formats have no checksums, and reading terabytes to name a file would be no kindness.
+        Files up to 16 MiB are hashed in full. In larger ones a change between the sampled blocks that keeps the size
+        is NOT noticed: foreign formats have no checksums, and reading terabytes for a fingerprint is too slow.
         Convert to a token store when that matters. No path or time goes in. Computed once.
         """
         if self._print is None:
@@ -255,7 +261,7 @@ class TokenFiles(_Stream):
         return {"file": file.path, "document": int(number[0]), "start": start, "tokens": length, "byte": byte}
 
     def close(self) -> None:
-        """Lets go of the files; they are opened again when used."""
+        """Closes the files; they are opened again when used."""
         self._open.clear()
 
     def _closed_parts(self) -> OpenArrays:
@@ -311,7 +317,7 @@ def opened(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def token_file(path: str | os.PathLike[str], dtype: Any, *, offset: int = 0) -> TokenFile:
-    """A file of raw tokens from byte `offset` to its end, its size checked to be whole tokens."""
+    """A file of raw tokens from byte `offset` to its end, its size checked to be a multiple of the token size."""
     kind = np.dtype(dtype)
     with opened(path) as handle:
         size = os.fstat(handle.fileno()).st_size
@@ -326,7 +332,7 @@ def token_file(path: str | os.PathLike[str], dtype: Any, *, offset: int = 0) -> 
 
 
 def token_kind(dtype: Any, where: str) -> np.dtype[Any]:
-    """The given type, little-endian; must be an integer type, and must be given."""
+    """The dtype, little-endian; required, and an integer type."""
     if dtype is None:
         raise UsageError(
             "dtype, the type of the tokens in the file",

@@ -98,7 +98,7 @@ def test_registered_names_come_before_paths(tmp_path: Path, monkeypatch: pytest.
     assert texts_in(resolve_dataset("thing", split="test")) == ["test registered"]
     register_dataset("other", lambda: tmp_path / "thing")
     assert texts_in(resolve_dataset("other")) == ["from the file"]
-    with pytest.raises(UsageError, match="a function that gives the dataset"):
+    with pytest.raises(UsageError, match="a function that returns the dataset"):
         register_dataset("x", [1])  # type: ignore[arg-type]
 
 

@@ -27,15 +27,15 @@ _NAME = re.compile(r"(?P<repo>[\w.-]{1,96}(/[\w.-]{1,96})?)(:(?P<config>[\w.-]{1
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
-def open_dataset(given: Any, ask: Ask) -> Pipeline | HFStream:
+def open_dataset(data: Any, ask: Ask) -> Pipeline | HFStream:
     """The split of a dataset that is asked for, as a pipeline or a stream."""
     datasets = _module()
-    given = choose_split(given, ask.split)
-    if isinstance(given, datasets.Dataset) and ask.streaming:
-        given = given.to_iterable_dataset()
-    if isinstance(given, datasets.IterableDataset):
-        return HFStream(given, seed=ask.seed, buffer=ask.buffer)
-    return Pipeline(HFDataset(given))
+    data = choose_split(data, ask.split)
+    if isinstance(data, datasets.Dataset) and ask.streaming:
+        data = data.to_iterable_dataset()
+    if isinstance(data, datasets.IterableDataset):
+        return HFStream(data, seed=ask.seed, buffer=ask.buffer)
+    return Pipeline(HFDataset(data))
 
 
 def find(name: str, ask: Ask) -> Any:

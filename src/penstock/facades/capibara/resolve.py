@@ -1,9 +1,9 @@
 """From a name to data, in one order that never varies.
 
 1. A dataset object: a pipeline, a source, a `datasets` object, a TFDS data source, records in a list.
-2. A name given to `register_dataset`.
-3. A path: a token store, a `save_to_disk` folder, a folder TFDS prepared, Parquet, JSON lines or text files. One text
-   file is read by lines, several are a document each.
+2. A name registered with `register_dataset`.
+3. A path, recognised by `sources.formats`: a token store, a `save_to_disk` folder, a folder that TFDS prepared,
+   Parquet, JSON lines or text files. One text file is read by lines, several are a document each.
 4. A Hugging Face dataset, as `name` or `name:config`: the local cache first, then the hub if it can be reached.
 5. A TFDS dataset, as `name`, `name/config` or `name:config`: prepared under `data_dir`, or a registered builder.
 
@@ -51,7 +51,7 @@ class Ask:
 
 
 def register_dataset(name: str, factory: Factory) -> None:
-    """Gives a name to a dataset: `factory()` or `factory(split=...)` returns anything that `dataset_name=` takes.
+    """Registers a dataset: `factory()` or `factory(split=...)` returns anything that `dataset_name=` takes.
 
     Registering a name again replaces what it meant.
 
@@ -62,7 +62,7 @@ def register_dataset(name: str, factory: Factory) -> None:
     if not isinstance(name, str) or not name:
         raise UsageError("a name for the dataset", got=repr(name), fix='register_dataset("mine", factory)')
     if not callable(factory):
-        raise UsageError("a function that gives the dataset", got=type(factory).__name__, fix="lambda: dataset")
+        raise UsageError("a function that returns the dataset", got=type(factory).__name__, fix="lambda: dataset")
     _registered[name] = factory
 
 
@@ -91,7 +91,7 @@ def _resolve(name: Any, ask: Ask) -> Found:
         "the name of a dataset that can be found",
         got=repr(named),
         where="looked for\n" + "\n".join(f"    {line}" for line in ask.tried),
-        fix="give a path, register_dataset(name, factory), or a dataset object",
+        fix="pass a path, register_dataset(name, factory), or a dataset object",
     )
 
 
@@ -105,24 +105,24 @@ def _made(name: str, ask: Ask) -> Any:
     return _resolve(made, ask) if isinstance(made, str | os.PathLike) else made
 
 
-def _object(given: Any, ask: Ask) -> Found:
-    if isinstance(given, Pipeline | HFStream):
-        return given
-    kind = data_kind(given)
+def _object(data: Any, ask: Ask) -> Found:
+    if isinstance(data, Pipeline | HFStream):
+        return data
+    kind = data_kind(data)
     if kind in ("hf", "hf splits", "hf stream"):
-        return from_hf.open_dataset(given, ask)
+        return from_hf.open_dataset(data, ask)
     if kind == "paths":
-        return _files([os.fspath(path) for path in given], ask)
+        return _files([os.fspath(path) for path in data], ask)
     if kind == "mapping":
         raise UsageError(
-            "one dataset", got=f"a dict of {', '.join(map(str, given))}", fix="several go in dataset_name={...}"
+            "one dataset", got=f"a dict of {', '.join(map(str, data))}", fix="several go in dataset_name={...}"
         )
-    source = source_of(given)
+    source = source_of(data)
     if source is not None:
         return Pipeline(source)
     raise UsageError(
         "a dataset: a name, a path, a pipeline, a datasets or TFDS object, or records with len() and [i]",
-        got=type(given).__name__,
+        got=type(data).__name__,
         fix="pass list(records) if it is small, or write it as JSON lines",
     )
 
