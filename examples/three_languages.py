@@ -70,7 +70,7 @@ def main() -> None:
         print(f"tokens by language {loader.stats()['tokens']}")
         assert losses[-1] < losses[0] - 1, "the model did not learn"
 
-        state, smaller = json.dumps(loader.state_dict()), make(8)  # the same rows go on in batches of another size
+        state, smaller = json.dumps(loader.state_dict()), make(8)  # the same rows continue in batches of another size
         smaller.load_state_dict(json.loads(state))
         assert (next(iter(smaller))["input_ids"] == loader.batch_at(STEPS)["input_ids"][:8]).all()
         print(f"saved {len(state)} bytes at step {loader.step}, went on with batches of 8")
