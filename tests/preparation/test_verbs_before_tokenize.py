@@ -314,3 +314,16 @@ def test_blocks_without_a_kept_record_call_no_function(tmp_path: Path) -> None:
 def test_pad_before_tokenize_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ps.UsageError, match=r"single records before \.tokenize\(\)"):
         numbers(4).pad(4).tokenize("bytes", cache_dir=tmp_path)
+
+
+def test_skip_errors_is_only_for_what_comes_before_it(tmp_path: Path) -> None:
+    def fails(record: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError("after it")
+
+    pipeline = ps.read_jsonl(jsonl(tmp_path), on_error="skip").map(fails)
+    with pytest.raises(ps.UserCodeError, match="after it"):
+        list(pipeline.batch(1).to_numpy(threads=0))
+    with pytest.raises(ps.UserCodeError, match="after it"):
+        pipeline.tokenize("bytes", cache_dir=tmp_path)
+    with pytest.raises(ps.UserCodeError, match="after it"):
+        ps.prepare_prompts(pipeline, ps.PromptEngine("bytes", "{text}"), tmp_path / "out")

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 
-from penstock.core.columns import Columns, row, strings
+from penstock.core.columns import Columns, row, rows_of, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.plan.definition import Definition
 from penstock.plan.row_source import KeptRows
@@ -20,7 +21,7 @@ from penstock.sources.lines import Chunk
 from penstock.steps.base import Context, Step
 from penstock.steps.media import located
 from penstock.steps.node import Above, Fetched, Node, Picks
-from penstock.steps.replacement import rows_asked
+from penstock.steps.replacement import Noted, rows_asked
 from penstock.steps.skip_errors import SkipErrors
 
 ROWS = 1024
@@ -29,14 +30,15 @@ _TEXT = "text"
 
 @dataclass(frozen=True)
 class TextOfColumn(Step):
-    """The strings of the column `field`; a value that is no string is a bad record."""
+    """The strings of the column `field`; a value that is no string is a bad record, left out where `skips`."""
 
     field: str
+    skips: bool = False
 
     def build(self, child: Node, context: Context) -> Node:
-        return _Texts(child, self.texts)
+        return _Texts(child, self.texts, context, self.skips)
 
-    def texts(self, columns: Columns, errors: list[RecordError]) -> list[str]:
+    def texts(self, columns: Columns, errors: list[RecordError]) -> list[Any]:
         column = columns.get(self.field)
         if column is None:
             raise UsageError(
@@ -55,39 +57,56 @@ class TextOfColumn(Step):
 
 @dataclass(frozen=True)
 class TextOfRecord(Step):
-    """Each record as JSON; one that holds other values is a bad record."""
+    """Each record as JSON; one that holds other values is a bad record, left out where `skips`."""
+
+    skips: bool = False
 
     def build(self, child: Node, context: Context) -> Node:
-        return _Texts(child, self.texts)
+        return _Texts(child, self.texts, context, self.skips)
 
-    def texts(self, columns: Columns, errors: list[RecordError]) -> list[str]:
-        texts: list[str] = []
-        for i in range(len(next(iter(columns.values())))):
+    def texts(self, columns: Columns, errors: list[RecordError]) -> list[Any]:
+        texts: list[Any] = []
+        for i in range(rows_of(columns)):
             try:
                 texts.append(orjson.dumps(row(columns, i), option=orjson.OPT_SERIALIZE_NUMPY).decode())
             except TypeError as error:
                 fix = "turn its fields into text, numbers, lists and dicts"
                 errors.append(RecordError("a record of plain JSON values", got=str(error)[:200], fix=fix, row=i))
+                texts.append(None)
         return texts
 
 
 class _Texts(Above):
-    """One column of texts made of all columns of the child."""
+    """One column of texts made of all columns of the child.
 
-    def __init__(self, child: Node, texts: Callable[[Columns, list[RecordError]], list[str]]) -> None:
+    `skips`: the pipeline skips bad records, so those without a text are rejected too. Errors of the steps before stay
+    errors, as in a loader: `.skip_errors()` is only for what comes before it.
+    """
+
+    def __init__(
+        self,
+        child: Node,
+        texts: Callable[[Columns, list[RecordError]], list[Any]],
+        context: Context,
+        skips: bool,
+    ) -> None:
         super().__init__(child)
-        self.texts = texts
+        self.texts, self.skips = texts, skips
+        self.note = Noted(context.ledger, context.on_reject)
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
         if not len(used):
             return Fetched({}, used)
         errors: list[RecordError] = []
-        texts = self.texts(columns, errors)
-        if errors:
+        texts = strings(self.texts(columns, errors))
+        if errors and not self.skips:
             with rows_asked(picks, used), located(self.child, used):
                 raise BadRecords(errors)
-        return Fetched({_TEXT: strings(texts)}, used)
+        for one in errors:
+            self.note(used, one.row, one.expected, self.child, one.got)
+        kept = np.setdiff1d(np.arange(len(used)), [one.row for one in errors])
+        return Fetched({_TEXT: texts[kept]}, used.rows(kept))
 
 
 class PipelineTexts:

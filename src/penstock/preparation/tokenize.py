@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.core.errors import UsageError
 from penstock.plan.definition import Definition
@@ -29,23 +29,39 @@ def text_source(definition: Definition, field: str, settings: dict[str, Any]) ->
     origin = definition.origin
     if isinstance(origin, TokenSource):
         raise UsageError("text before .tokenize()", got="tokens", fix="leave .tokenize() out")
-    policy = skip_policy(definition, settings)
-    if policy is not None:
+    policy = skip_policy(definition, settings.get("on_error"), settings.get("budget"))
+    if policy.skips:
         settings |= {"on_error": "skip", "budget": policy.budget}
-    alone = not definition.steps or (len(definition.steps) == 1 and isinstance(definition.steps[0], SkipErrors))
+    alone = not definition.steps or (len(definition.steps) == 1 and policy.inside)
     if alone and isinstance(origin, TextColumnSource) and origin.text_column == field:
         return origin
-    texts = PipelineTexts(definition, TextOfColumn(field), policy, ".tokenize()")
-    settings["budget"] = texts.budget
+    texts = PipelineTexts(definition, TextOfColumn(field, policy.skips), policy.last, ".tokenize()")
+    if texts.budget is not None:
+        settings["budget"] = texts.budget
     return texts
 
 
-def skip_policy(definition: Definition, settings: dict[str, Any]) -> SkipErrors | None:
-    """Whether bad records are skipped, and how many: the last `.skip_errors()`, or `on_error` and `budget`."""
-    on_error, budget = settings.get("on_error"), settings.get("budget")
+class SkipPolicy(NamedTuple):
+    """Whether a preparation skips bad records.
+
+    `inside`: the pipeline says so, with `.skip_errors()`. `last`: the step that `on_error="skip"` adds at the end.
+    """
+
+    inside: bool
+    last: SkipErrors | None
+    budget: int | float | None
+
+    @property
+    def skips(self) -> bool:
+        return self.inside or self.last is not None
+
+
+def skip_policy(definition: Definition, on_error: str | None, budget: int | float | None) -> SkipPolicy:
+    """The policy for bad records of a pipeline and of the arguments beside it; refuses those that contradict."""
     guards = [step for step in definition.steps if isinstance(step, SkipErrors)]
+    last = SkipErrors(budget) if on_error == "skip" else None
     if not guards:
-        return SkipErrors(budget) if on_error == "skip" else None
+        return SkipPolicy(False, last, budget)
     if on_error == "raise":
         raise UsageError(
             'on_error="skip", or none: the pipeline skips bad records',
@@ -54,8 +70,8 @@ def skip_policy(definition: Definition, settings: dict[str, Any]) -> SkipErrors 
         )
     if budget is not None and guards[-1].budget not in (None, budget):
         raise UsageError(
-            "one budget of bad records",
+            "one budget for bad records",
             got=f"{guards[-1].budget!r} in the pipeline and {budget!r} here",
             fix="leave one of them out",
         )
-    return guards[-1] if budget is None else SkipErrors(budget)
+    return SkipPolicy(True, last, guards[-1].budget if budget is None else budget)

@@ -1,0 +1,306 @@
+"""One meaning per verb: a prepared store holds the records that a loader delivers, in order, without the refilled ones.
+
+Random pipelines of verbs are prepared and compared with two oracles that share no code with dropping:
+
+- a model in plain Python decides what becomes of each record: kept, rejected, skipped with a ledger entry, or an error.
+  The order and the random draws come from the pipeline's twin: the same verbs without filters and without anything bad,
+  read through a loader, so that nothing is ever refilled;
+- the loader over the pipeline itself, of which the rows that were not refilled must be the same.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, reject, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.preparation import pipeline_texts
+
+BROKEN, NULL, POISON = "broken line", "null text", "a map raises"
+COLUMNS = ["text", "n", "fate"]
+NOT_A_STRING, MAP_RAISED = "a string in column 'text'", "grow in .map() to return"
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb with its argument; `random` draws per record, `batched` works on columns."""
+
+    name: str
+    argument: int = 0
+    random: bool = False
+    batched: bool = False
+
+
+@dataclass(frozen=True)
+class Data:
+    """Records of a file of JSON lines or of arrays: what is wrong with each, "" for nothing."""
+
+    name: str
+    fates: tuple[str, ...]
+
+    @property
+    def is_file(self) -> bool:
+        return self.name.startswith("f")
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """A pipeline as data: a file or a mixture, and verbs."""
+
+    origin: Data | tuple[Pipe, ...]
+    verbs: tuple[Verb, ...]
+    weights: tuple[float, ...] = ()
+    seed: int = 0
+    stop: str = "all"
+
+    @property
+    def filters(self) -> bool:
+        below = any(p.filters for p in self.origin) if isinstance(self.origin, tuple) else False
+        return below or any(v.name == "filter" for v in self.verbs)
+
+
+# The functions of the verbs. Each appends to the text, so that a text tells what was done to it.
+
+
+def grow(record: dict[str, Any]) -> dict[str, Any]:
+    if record["fate"] == POISON:
+        raise ValueError("poison")
+    return record | {"text": record["text"] + "+"}
+
+
+def _random_grow(record: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return grow(record) | {"text": f"{grow(record)['text']}{rng.integers(10**6)}"}
+
+
+_random_grow.__qualname__ = "grow"
+
+
+def grow_rows(columns: Any) -> Any:
+    return columns | {"text": [t if t is None else f"{t}*" for t in columns["text"]]}
+
+
+def random_rows(columns: Any, keys: Any) -> Any:
+    return columns | {
+        "text": [t if t is None else f"{t}*{k % 997}" for t, k in zip(columns["text"], keys, strict=True)]
+    }
+
+
+def keeps(n: Any, residue: int) -> Any:
+    return n % 7 != residue
+
+
+def applied(pipeline: ps.Pipeline, verb: Verb) -> ps.Pipeline:
+    """The verb on a real pipeline."""
+    residue = verb.argument
+    if verb.name == "map":
+        return pipeline.map(_random_grow if verb.random else grow)
+    if verb.name == "map_batches":
+        return pipeline.map_batches(random_rows if verb.random else grow_rows)
+    if verb.name == "filter" and verb.batched:
+        return pipeline.filter(lambda c: keeps(c["n"], residue), batched=True)
+    if verb.name == "filter":
+        return pipeline.filter(lambda r: keeps(r["n"], residue))
+    if verb.name == "skip_errors":
+        return pipeline.skip_errors()
+    return getattr(pipeline, verb.name)(verb.argument)  # type: ignore[no-any-return]
+
+
+def pipeline_of(pipe: Pipe, folder: Path, twin: bool) -> ps.Pipeline:
+    """The pipeline; as `twin` without filters, and over data of which nothing is bad."""
+    if isinstance(pipe.origin, Data) and not pipe.origin.is_file:
+        rows = [json.loads(line(pipe.origin, n, twin)) for n in range(len(pipe.origin.fates))]
+        made = ps.from_arrays({name: [row[name] for row in rows] for name in COLUMNS})
+    elif isinstance(pipe.origin, Data):
+        path = folder / f"{pipe.origin.name}{'-twin' if twin else ''}.jsonl"
+        path.write_text("".join(line(pipe.origin, n, twin) + "\n" for n in range(len(pipe.origin.fates))))
+        made = ps.read_jsonl(path, fields=COLUMNS)
+    else:
+        parts = [pipeline_of(p, folder, twin) for p in pipe.origin]
+        made = ps.mix(parts, pipe.weights, seed=pipe.seed, stop=pipe.stop)  # type: ignore[arg-type]
+    for verb in pipe.verbs:
+        if not (twin and verb.name in ("filter", "skip_errors")):
+            made = applied(made, verb)
+    return made
+
+
+def line(data: Data, n: int, twin: bool) -> str:
+    fate = "" if twin else data.fates[n]
+    if fate == BROKEN:
+        return "{"
+    return json.dumps({"text": None if fate == NULL else f"{data.name}:{n}", "n": n, "fate": fate})
+
+
+# The model.
+
+
+class Raises(Exception):
+    """A bad record that nothing skips."""
+
+
+def outcome(pipe: Pipe, name: str, n: int, skips: bool, above: bool) -> tuple[str, str | None]:
+    """What becomes of record `n` of the file `name`: "kept", "rejected", or "skipped" and for which reason.
+
+    `above`: an outer pipeline skips what fails here. `skips`: records without a text are skipped.
+    """
+    chain: list[tuple[Verb, bool]] = []  # the verbs the record goes through, and whether an error there is skipped
+    fate = follow(pipe, name, n, chain, above)
+    if fate == BROKEN:
+        return skipped(chain[0][1], "valid JSON")
+    for verb, caught in chain:
+        if verb.name == "filter" and not keeps(n, verb.argument):
+            return "rejected", None
+        if verb.name == "map" and fate in (POISON, NULL):
+            return skipped(caught, MAP_RAISED)
+    return ("kept", None) if fate != NULL else skipped(skips, NOT_A_STRING)
+
+
+def skipped(caught: bool, reason: str) -> tuple[str, str]:
+    if not caught:
+        raise Raises(reason)
+    return "skipped", reason
+
+
+def follow(pipe: Pipe, name: str, n: int, chain: list[tuple[Verb, bool]], above: bool) -> str | None:
+    """Fills `chain` with the verbs from the record's file to the end; its fate, or None if it is not from here."""
+    after = [above or any(v.name == "skip_errors" for v in pipe.verbs[i:]) for i in range(len(pipe.verbs) + 1)]
+    if isinstance(pipe.origin, Data):
+        fate = pipe.origin.fates[n] if pipe.origin.name == name else None
+    else:
+        found = (follow(p, name, n, chain, after[0]) for p in pipe.origin)
+        fate = next((f for f in found if f is not None), None)
+    if fate is not None:
+        if not chain:
+            chain.append((Verb("read"), after[0]))
+        chain += zip(pipe.verbs, after, strict=False)
+    return fate
+
+
+# Random pipelines.
+
+
+@st.composite
+def pipes(draw: Any, depth: int = 2, names: Iterator[int] | None = None) -> Pipe:
+    names = names if names is not None else iter(range(100))
+    origin: Any
+    extra: dict[str, Any] = {}
+    if depth and draw(st.booleans()):
+        count = draw(st.integers(1, 3))
+        origin = tuple(draw(pipes(depth=depth - 1, names=names)) for _ in range(count))
+        weights = tuple(draw(st.sampled_from([1.0, 2.0, 3.5])) for _ in range(count))
+        extra = {"weights": weights, "seed": draw(st.integers(0, 3)), "stop": draw(st.sampled_from(["all", "first"]))}
+    else:
+        kind = draw(st.sampled_from(["f", "a"]))
+        fate = st.sampled_from(["", "", "", "", POISON, BROKEN if kind == "f" else NULL])
+        fates = draw(st.lists(fate, min_size=12, max_size=40)) if draw(st.booleans()) else [""] * 20
+        # The first line of a file says of which type its fields are, so it is a good one.
+        origin = Data(f"{kind}{next(names)}", ("", *fates[1:]))
+    pipe = Pipe(origin, (), **extra)
+    for _ in range(draw(st.integers(0, 5))):
+        pipe = replace(pipe, verbs=(*pipe.verbs, draw(verbs(pipe.filters))))
+    return pipe
+
+
+@st.composite
+def verbs(draw: Any, filtered: bool) -> Verb:
+    content = ["map", "map", "map_batches", "filter", "skip_errors", "skip_errors"]
+    name = draw(st.sampled_from(content if filtered else [*content, "shuffle", "take", "skip", "repeat"]))
+    argument = {"filter": st.integers(1, 6), "take": st.integers(6, 30), "skip": st.integers(0, 3)}
+    drawn = draw(argument.get(name, st.integers(1, 2)))
+    return Verb(name, drawn, random=draw(st.booleans()), batched=draw(st.booleans()))
+
+
+def texts_of(folder: Path) -> list[str]:
+    rows = ps.open_store(folder).rows()
+    return [bytes(ids[:-1].tolist()).decode() for ids in rows.read(np.arange(len(rows)))["input_ids"]]
+
+
+def ledger_of(folder: Path) -> list[tuple[str, int, str]]:
+    path = folder / "skipped.jsonl"
+    lines = path.read_text().splitlines()[1:] if path.exists() else []
+    return sorted(entry_of(json.loads(line)) for line in lines)
+
+
+def entry_of(entry: dict[str, Any]) -> tuple[str, int, str]:
+    if entry["file"] == "arrays":
+        return "arrays", entry["record"], entry["reason"]
+    return Path(entry["file"]).stem, entry["record"] - 1, entry["reason"]
+
+
+@pytest.fixture(params=[1024, 7], ids=["one block", "many blocks"])
+def rows_per_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(pipeline_texts, "ROWS", request.param)
+    return int(request.param)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(pipe=pipes(), on_error=st.sampled_from([None, "skip"]), rank=st.integers(0, 1))
+def test_a_store_holds_what_a_loader_delivers(rows_per_block: int, pipe: Pipe, on_error: Any, rank: int) -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        check(pipe, on_error, rank, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def check(pipe: Pipe, on_error: Any, rank: int, folder: Path) -> None:
+    skips = on_error == "skip" or any(v.name == "skip_errors" for v in pipe.verbs)
+    try:
+        order = pipeline_of(pipe, folder, twin=True).batch(1, remainder="short").to_numpy(threads=0)
+    except ps.UsageError:
+        reject()  # .skip() of more rows than there are
+    documents: list[str] = []
+    entries: list[tuple[str, int, str]] = []
+    raises = False
+    for batch in order:
+        text = batch["text"][0]
+        name, n = text.split("+")[0].split("*")[0].split(":")
+        try:
+            what, reason = outcome(pipe, name, int(n), skips, on_error == "skip")
+        except Raises:
+            raises = True
+            break
+        if what == "kept":
+            documents.append(text)
+        elif reason is not None:
+            entries.append((name if name.startswith("f") else "arrays", int(n), reason))
+    event("raises" if raises else "empty" if not documents else "stored")
+    pipeline = pipeline_of(pipe, folder, twin=False)
+    arguments = {} if on_error is None else {"on_error": on_error}
+    prepare = lambda p, out: ps.prepare(p, "bytes", out, show_progress=False, **arguments)  # noqa: E731
+    if raises or not documents:
+        with pytest.raises((ps.DataError, ps.UserCodeError)):
+            prepare(pipeline, folder / "out")
+        return
+    made = prepare(pipeline.shard(rank, 2), folder / "out")
+    assert texts_of(folder / "out") == documents
+    assert made.skipped == len(entries)
+    assert ledger_of(folder / "out") == sorted(entries)
+    delivered(pipeline.skip_errors() if on_error == "skip" else pipeline, documents, entries)
+
+
+def delivered(pipeline: ps.Pipeline, documents: list[str], entries: list[tuple[str, int, str]]) -> None:
+    """The loader's own rows, without the refilled ones and those without a text, are the documents."""
+    loader = pipeline.batch(1, remainder="short").to_numpy(threads=0)
+    try:
+        texts = [(step, batch["text"][0]) for step, batch in enumerate(loader)]
+        first = [text for step, text in texts if not loader.why(step)["refused_before"] and text is not None]
+    except (ps.DataError, ps.UserCodeError):  # no replacement, or one that is bad: a preparation needs none
+        event("the loader has no replacement")
+        return
+    assert first == documents
+    noted = {entry_of(vars_of(entry)) for entry in loader.ledger.entries}
+    assert {entry for entry in entries if entry[2] != NOT_A_STRING} <= noted
+
+
+def vars_of(entry: Any) -> dict[str, Any]:
+    return {"file": entry.file, "record": entry.record, "reason": entry.reason}
