@@ -6,14 +6,15 @@ only after a `TypeError` is the call compared with the signature.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import update_wrapper
 from types import FunctionType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.core.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import inspect
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -152,6 +153,8 @@ def explained_methods(cls: type[T]) -> type[T]:
 
 def problem_of(function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> ArgumentError | None:
     """What is wrong with the arguments of a call, or None if they fit the signature."""
+    import inspect
+
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **named)
@@ -186,6 +189,9 @@ def problem_of(function: Callable[..., Any], args: tuple[Any, ...], named: dict[
 
 def _advice(verb: str, name: str, value: Any, own: list[inspect.Parameter]) -> str:
     """What to write instead of `name=value`."""
+    import inspect
+    from difflib import get_close_matches
+
     places = {where: text for wheres, text in SYNONYMS.get(name, {}).items() for where in wheres.split() or [""]}
     if text := places.get(verb) or places.get(""):
         return text.format(value=_Short(value))
@@ -232,5 +238,7 @@ def changed(function: Callable[..., Any], **values: Any) -> dict[str, Any]:
     >>> changed(lambda *, eos=True, threads=None: None, eos=1, threads=None)
     {'eos': 1}
     """
+    import inspect
+
     usual = {p.name: p.default for p in inspect.signature(function).parameters.values()}
     return {n: value for n, value in values.items() if (type(value), value) != (type(usual[n]), usual[n])}

@@ -1,0 +1,68 @@
+"""A program loads what it uses: no step, output, source or engine before a verb asks for it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import penstock
+
+SOURCE = Path(penstock.__file__).parent
+VERBS = set(re.findall(r"from penstock\.steps\.(\w+) import", (SOURCE / "pipeline.py").read_text())) - {"base"}
+STILL = {"pad", "mapping"}  # plan.build and steps.planned import them; goes when steps declare what they do
+WINDOWS = "p = ps.open_tokens(range(99)).windows(4).shuffle(seed=7).batch(4)"
+
+
+def ours(code: str) -> set[str]:
+    """Our modules, without `penstock.`, that are loaded after `code` in a fresh interpreter."""
+    shown = "print(*(m.removeprefix('penstock.') for m in sys.modules if m.startswith('penstock.')))"
+    script = f"import penstock as ps, sys\n{code}\n{shown}"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(out.stdout.split())
+
+
+def steps(code: str) -> set[str]:
+    return {name.removeprefix("steps.") for name in ours(code) if name.startswith("steps.")} & VERBS
+
+
+def test_looking_a_name_up_loads_its_module_alone() -> None:
+    assert ours("ps.open_store") <= {"_version", "core", "core.arguments", "core.errors", "pipeline", "read"}
+    assert ours("ps.Pipeline.windows, ps.UsageError") <= ours("ps.open_store")
+
+
+def test_a_pipeline_loads_the_steps_that_it_uses() -> None:
+    assert len(VERBS) > 12
+    assert steps(WINDOWS) - STILL == {"windows", "shuffle", "batch"}
+
+
+def test_a_loader_loads_its_own_output() -> None:
+    code = f"{WINDOWS}\nnext(iter(p.to_numpy(threads=0)))"
+    assert steps(code) - STILL == {"windows", "shuffle", "batch"}
+    loaded = ours(code)
+    assert {name for name in loaded if name.startswith("outputs.")} == {"outputs.numpy"}
+    unused = (
+        "preparation",
+        "facades",
+        "torch_data",
+        "cli",
+        "view",
+        "testing",
+        "tokenizers",
+        "codecs",
+        "chat",
+        "augment",
+    )
+    assert {name for name in loaded if name.startswith(unused)} == set()
+
+
+def test_a_reader_loads_its_own_source() -> None:
+    formats = {"sources.text", "sources.jsonl", "sources.parquet", "sources.tar", "sources.folders", "sources.tokens"}
+    assert ours("ps.from_texts(['a'])") & formats == set()
+    assert ours("ps.open_tokens([1])") & formats == {"sources.tokens"}
+
+
+def test_this_test_can_fail() -> None:
+    assert "steps.pack" in ours("import penstock.steps.pack")
+    assert steps("ps.open_tokens(range(99)).pack(8)") >= {"pack"}
