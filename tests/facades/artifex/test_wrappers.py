@@ -197,7 +197,7 @@ def test_files_are_loaded_when_asked_for(tmp_path):
         np.testing.assert_array_equal(MemoryEfficientDataset(None, [tmp_path / "fine.npy"])[0]["data"], fine)
     with pytest.raises(FileNotFoundError):
         MemoryEfficientDataset(None, [tmp_path / "none.npy"])[0]
-    with pytest.raises(UsageError, match="a path that ends in"):
+    with pytest.raises(UsageError, match="a path with the extension"):
         MemoryEfficientDataset(None, ["x.xyz"])[0]
     with pytest.raises(UsageError, match="a list of paths"):
         MemoryEfficientDataset(None, "x.npy")

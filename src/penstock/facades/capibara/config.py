@@ -1,6 +1,6 @@
-"""What a Capibara loader is told: plain fields with defaults, checked, read from and written to TOML, YAML and JSON.
+"""Configuration of Capibara loaders: checked fields with defaults, read from and written to TOML, YAML and JSON.
 
-An unknown key is an error that names the nearest known one: a misspelt setting never passes for the default.
+An unknown key raises an error that names the nearest known one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _OPTIONAL = {"batch_tokens": 1, "train_tokens": 1, "cache_limit": 0, "pad_id": 0
 
 
 class _File:
-    """Reading, writing and changing, shared by both configs."""
+    """Reading and writing, shared by both configurations."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """A config of plain values; unknown keys are refused."""
+        """Builds a configuration from plain values; unknown keys raise."""
         known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
         for name in values:
             if name not in known:
@@ -59,7 +59,7 @@ class _File:
         config_files.write(Path(path), self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as `from_dict` takes them."""
+        """Returns plain values, as `from_dict` accepts them."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
@@ -67,9 +67,9 @@ class _File:
 class DataLoaderConfig(_File):
     """Configuration for the data loader.
 
-    `batch_size` counts rows over all processes. `num_workers` is the most threads to use, 0 for none; one core is left
-    to the training step. `layout` says what a row is: a document, cut and padded to `max_length`, or a full window of
-    all documents one after another.
+    `batch_size` is the global batch size. `num_workers` is the largest number of threads, 0 for none; one core is left
+    for the training step. `layout` defines a row: a document, truncated and padded to `max_length`, or a full window
+    of the concatenated documents.
 
     >>> DataLoaderConfig.from_dict({"batch_sise": 8})
     Traceback (most recent call last):
@@ -84,12 +84,12 @@ class DataLoaderConfig(_File):
     max_length: int = 2048
     dataset_name: Any = "wikitext"
     cache_dir: str | None = None
-    # What to read.
+    # Input.
     split: str = "train"
     streaming: bool = False
     data_dir: str | None = None
     text_field: str | None = None
-    # What a row is.
+    # Rows.
     layout: Layout = "documents"
     eos: bool = True
     pad_id: int | None = None
@@ -112,7 +112,7 @@ class DataLoaderConfig(_File):
     cache_limit: int | None = None
 
     def check(self) -> DataLoaderConfig:
-        """Raises on the first value that cannot be meant."""
+        """Raises on the first invalid value."""
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise UsageError(f"{name}= one of {', '.join(map(repr, choices))}", got=repr(getattr(self, name)))
@@ -140,7 +140,7 @@ class DataLoaderConfig(_File):
 
 @dataclass
 class CapibaraConfig(_File):
-    """The whole configuration: `data` is what the loader reads, `seed` gives it its order unless `data` has its own.
+    """The full configuration: `data` configures the loader; `seed` is its seed unless `data` has its own.
 
     >>> CapibaraConfig().data.batch_size, CapibaraConfig.from_dict({"data": {"max_length": 128}}).data.max_length
     (32, 128)
@@ -150,8 +150,8 @@ class CapibaraConfig(_File):
     data: DataLoaderConfig = field(default_factory=DataLoaderConfig)
 
 
-def settings_of(config: Any, given: Mapping[str, Any]) -> DataLoaderConfig:
-    """The loader's settings: `config` (either class, a mapping, a path or None) with what was `given` on top.
+def settings_of(config: Any, overrides: Mapping[str, Any]) -> DataLoaderConfig:
+    """Returns the loader's settings: `config` (either class, a mapping, a path or None) with `overrides` applied.
 
     >>> settings_of(CapibaraConfig(seed=5), {"batch_size": 8}).seed
     5
@@ -163,10 +163,10 @@ def settings_of(config: Any, given: Mapping[str, Any]) -> DataLoaderConfig:
     elif isinstance(config, CapibaraConfig):
         base = replace(config.data, seed=config.data.seed or config.seed)
     elif isinstance(config, str | os.PathLike):
-        return settings_of(config_files.read(Path(config)), given)
+        return settings_of(config_files.read(Path(config)), overrides)
     elif isinstance(config, Mapping):
         nested = isinstance(config.get("data"), Mapping)
-        return settings_of((CapibaraConfig if nested else DataLoaderConfig).from_dict(config), given)
+        return settings_of((CapibaraConfig if nested else DataLoaderConfig).from_dict(config), overrides)
     else:
         raise UsageError(
             "a CapibaraConfig, a DataLoaderConfig, a dict or the path of a config file",
@@ -174,10 +174,10 @@ def settings_of(config: Any, given: Mapping[str, Any]) -> DataLoaderConfig:
             fix="config=CapibaraConfig()",
         )
     names = [f.name for f in fields(DataLoaderConfig)]
-    for name in given:
+    for name in overrides:
         if name not in names:
             raise _unknown(name, names, "CapibaraDataLoader")
-    return replace(base, **given).check()
+    return replace(base, **overrides).check()
 
 
 def _unknown(name: str, known: list[str], of: str) -> UsageError:

@@ -1,4 +1,4 @@
-"""Settings in files: TOML and JSON always, YAML where its package is installed. Nothing in a file is executed."""
+"""Reads and writes settings files: TOML and JSON, and YAML if PyYAML is installed. Nothing in a file is executed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The settings in a file; its suffix says the format."""
+    """Reads the settings of a file in the format of its suffix."""
     kind = _kind(path)
     if not path.is_file():
         raise UsageError("a file of settings", got="no such file", where=str(path))
@@ -43,7 +43,7 @@ def _parse(text: str, kind: str) -> Any:
 
 
 def write(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes settings at one moment; None is left out, since TOML has no such value and it is every default."""
+    """Writes settings atomically. None is left out: TOML has no such value, and it is always the default."""
     plain = {k: _filled(v) for k, v in values.items() if v is not None}
     kind = _kind(path)
     if kind == ".toml":
@@ -58,7 +58,7 @@ def write(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Flat values first, then one table per nested mapping.
+    """Encodes settings as TOML: flat values first, then one table per nested mapping.
 
     >>> print(to_toml({"seed": 1, "data": {"shapes": [64, 128], "names": {"de": "a b"}}}), end="")
     seed = 1
@@ -90,7 +90,7 @@ def _value(value: Any) -> str:
     raise UsageError(
         "settings of numbers, text, True, False and lists of them to save",
         got=type(value).__name__,
-        fix="give the dataset by name (register_dataset), so that the settings can be written",
+        fix="name the dataset (register_dataset), so that the settings can be written",
     )
 
 

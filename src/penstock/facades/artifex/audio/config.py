@@ -1,4 +1,4 @@
-"""What audio datasets give: rate, length, and whether a mel spectrogram comes with the waveform."""
+"""Configuration of audio datasets: sample rate, length, and an optional mel spectrogram."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from penstock.facades.artifex.datasets.config import BaseModalityConfig
 
 @dataclass(frozen=True)
 class AudioModalityConfig(BaseModalityConfig):
-    """Waveforms of `duration` seconds at `sample_rate`; with `n_mels` also a mel spectrogram of that many bands.
+    """Waveforms of `duration` seconds at `sample_rate`; with `n_mels`, also a mel spectrogram with that many bands.
 
-    `n_mel_channels` is another name for `n_mels`. `normalize` scales each waveform to a peak of 1.
+    `n_mel_channels` is an alias of `n_mels`. `normalize` scales each waveform to a peak of 1.
 
     >>> AudioModalityConfig(sample_rate=8000, duration=0.5).samples
     4000
@@ -44,5 +44,5 @@ class AudioModalityConfig(BaseModalityConfig):
 
     @property
     def samples(self) -> int:
-        """Samples in one waveform."""
+        """Number of samples of one waveform."""
         return int(self.sample_rate * self.duration)

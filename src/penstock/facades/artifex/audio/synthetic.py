@@ -1,8 +1,8 @@
-"""Made-up sounds: sines, noise and chirps, with their mel spectrograms when the configuration asks for them.
+"""Synthetic audio: sines, noise and chirps, with mel spectrograms if configured.
 
-Waveform i is a function of (seed, split, i) alone, the same bits on every machine; its kind goes round the list of
-kinds. Mel spectrograms come from an FFT, so they agree between machines to rounding. Nothing is stored; a second of
-16 kHz audio takes about a millisecond.
+Waveform i is a function of (seed, split, i), bit-identical on every machine; the kinds alternate. Mel spectrograms use
+an FFT, so they agree between machines up to rounding. Nothing is stored; a second of 16 kHz audio takes about a
+millisecond.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def _sines(keys: U64, seconds: F64, config: AudioModalityConfig) -> F64:
 
 
 def _noise(keys: U64, seconds: F64, _: AudioModalityConfig) -> F64:
-    """White noise of deviation 0.3."""
+    """White noise with standard deviation 0.3."""
     return 0.3 * normal_grid(keys, len(seconds)).astype(np.float64)
 
 
 def _chirps(keys: U64, seconds: F64, config: AudioModalityConfig) -> F64:
-    """A tone that rises evenly from 200-400 to 600-800 Hz over the whole length, at half amplitude."""
+    """A tone that rises linearly from 200-400 to 600-800 Hz over its full length, at half amplitude."""
     low = randomness.uniform(keys, 0, 200.0, 400.0) * _slower(config)
     high = randomness.uniform(keys, 1, 600.0, 800.0) * _slower(config)
     rise = (high - low) / (2 * config.duration)
@@ -46,7 +46,7 @@ def _chirps(keys: U64, seconds: F64, config: AudioModalityConfig) -> F64:
 
 
 def _slower(config: AudioModalityConfig) -> float:
-    """Below 1 where the sample rate is too low for 800 Hz."""
+    """A frequency factor: below 1 if the sample rate is too low for 800 Hz."""
     return min(1.0, 0.45 * config.sample_rate / 800.0)
 
 
@@ -111,7 +111,7 @@ class SyntheticAudioDataset(GeneratedDataset):
         return columns
 
     def mel(self, audio: F32) -> F32:
-        """Mel spectrograms (..., n_mels, frames) of waveforms, by the configuration."""
+        """Computes mel spectrograms (..., n_mels, frames) of waveforms with the configured parameters."""
         c: AudioModalityConfig = self.config
         return mel_spectrogram(
             audio, c.sample_rate, n_fft=c.n_fft, hop=c.hop_length, n_mels=c.n_mels or 80, pad="constant"
@@ -129,7 +129,7 @@ class SyntheticAudioDataset(GeneratedDataset):
         }
 
     def collate_fn(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """One batch of samples: waveforms and mel spectrograms stacked, everything else listed."""
+        """Builds a batch from samples: waveforms and mel spectrograms are stacked, everything else is a list."""
         if not samples:
             raise UsageError("at least one sample", got="none", where="collate_fn")
         columns = {name: [sample[name] for sample in samples] for name in samples[0]}
@@ -149,7 +149,7 @@ TYPES = {"synthetic": SyntheticAudioDataset}
 def create_audio_dataset(
     dataset_type: str = "synthetic", config: AudioModalityConfig | None = None, **options: Any
 ) -> SyntheticAudioDataset:
-    """A dataset by name: "synthetic"; further arguments are those of its class.
+    """Creates a dataset by name: "synthetic". Further arguments go to its class.
 
     >>> len(create_audio_dataset(n_samples=12))
     12

@@ -1,12 +1,12 @@
-"""`BaseDataset`: what to extend for one's own data, and what every dataset here can do.
+"""`BaseDataset`: the base class of all datasets here, and of your own.
 
-A subclass defines `__len__` and one way to its records: `read(indices) -> columns` (fastest: many records a call),
-`__getitem__(index) -> sample`, or `__iter__`. Everything else follows: batches by index, batches that advance by
-themselves, iteration, and the methods of a source, so that `penstock.Pipeline(dataset)` and every loader take it.
-A subclass may also bring its own `get_batch(batch_size)`; loaders then still fetch records by index, not through it.
+A subclass defines `__len__` and one way to read records: `read(indices) -> columns` (fastest: many records per call),
+`__getitem__(index) -> sample`, or `__iter__`. The base class adds batches by index, batches that advance, iteration,
+and the methods of a source, so that `penstock.Pipeline(dataset)` and every loader accept it. A subclass may define its
+own `get_batch(batch_size)`; loaders still read records by index, not through it.
 
-`get_batch(n)` without indices goes through the data in shuffled passes, every record once a pass, another order each
-pass, from the dataset's seed. With `indices=` it gives exactly those records and moves nothing.
+`get_batch(n)` without indices goes through the data in shuffled epochs, every record once per epoch, in a different
+order each epoch, drawn from the dataset's seed. With `indices=` it returns exactly those records and does not advance.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHUNK = 64
 
 
 class _NoLength(UsageError, TypeError):
-    """No `__len__`: a TypeError too, so that `list(dataset)` knows to go on without one."""
+    """No `__len__`: also a TypeError, so that `list(dataset)` works without one."""
 
 
 class BaseDataset(Portable):
@@ -57,23 +57,23 @@ class BaseDataset(Portable):
         self.config = config
         self.split = split
         self.rngs = Streams(rngs)
-        self.seed = self.rngs.seed  # the integer that `rngs=` came down to
+        self.seed = self.rngs.seed  # the integer seed derived from `rngs=`
         self._cursor = Cursor(randomness.key(self.seed, "get_batch", str(split)))
 
-    # What a subclass defines.
+    # Methods that a subclass defines.
 
     def __len__(self) -> int:
         raise self._missing("__len__", _NoLength)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """One sample; negative numbers count from the end."""
+        """Returns one sample; negative numbers count from the end."""
         place = self._place(index)
         if self._defines("read"):
             return self.sample_from(self.read(np.array([place])), 0)
         return self.samples_at([place])[0]
 
     def __iter__(self) -> Iterator[Any]:
-        """Every sample once, in order."""
+        """Yields every sample once, in order."""
         if self._defines("read"):
             for start in range(0, len(self), CHUNK):
                 columns = self.read(np.arange(start, min(start + CHUNK, len(self))))
@@ -88,7 +88,7 @@ class BaseDataset(Portable):
     # Batches.
 
     def get_batch(self, batch_size: int | None = None, indices: Any = None) -> dict[str, Any]:
-        """The records `indices`, or without them the next `batch_size` of the shuffled passes."""
+        """Returns the records `indices`, or without them the next `batch_size` records of the shuffled epochs."""
         if indices is None:
             if batch_size is None:
                 raise UsageError("a batch size or indices", got="neither", fix="get_batch(32)", where="get_batch")
@@ -101,48 +101,48 @@ class BaseDataset(Portable):
         return self.batch_at(chosen)
 
     def batch_at(self, indices: NDArray[np.int64]) -> dict[str, Any]:
-        """The batch of exactly these records."""
+        """Returns the batch of exactly these records."""
         if self._defines("read"):
             return self.batch_from(self.read(indices))
         return self.collate_fn(self.samples_at(indices.tolist()))
 
     def collate_fn(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """One batch of several samples."""
+        """Builds a batch from samples."""
         return collate(samples)
 
     def batch_from(self, columns: Columns) -> dict[str, Any]:
-        """One batch of columns that `read` gave."""
+        """Builds a batch from the columns of `read`."""
         return batch_of_columns(columns)
 
     def sample_from(self, columns: Columns, row: int) -> dict[str, Any]:
-        """One sample out of columns that `read` gave."""
+        """Returns one sample of the columns of `read`."""
         return sample_of_columns(columns, row)
 
     def get_sample(self, index: int) -> dict[str, Any]:
-        """One sample; IndexError outside [0, len)."""
+        """Returns one sample; raises IndexError outside [0, len)."""
         if not 0 <= index < len(self):
             raise IndexError(f"record {index} of {len(self)}")
         return self[index]
 
     def get_data_statistics(self) -> dict[str, Any]:
-        """Size, split and configuration."""
+        """Returns size, split and configuration."""
         return {"size": len(self), "split": self.split, "config": self.config}
 
-    # A source of the core.
+    # Methods of a source.
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
-        """These records as NumPy columns, named as in a sample."""
+        """Returns these records as NumPy columns, named as in a sample."""
         samples = self.samples_at(self.check_indices(indices).tolist())
         return from_rows([{name: _host(value) for name, value in sample.items()} for sample in samples])
 
     def fingerprint(self) -> str:
-        """Identity of the content. For a dataset of one's own this reads every record once, and remembers."""
-        held: str = self.__dict__.get("_fingerprint", "")
-        if not held:
+        """Returns an id of the content. By default this reads every record once and caches the result."""
+        cached: str = self.__dict__.get("_fingerprint", "")
+        if not cached:
             chunks = (np.arange(i, min(i + CHUNK, len(self))) for i in range(0, len(self), CHUNK))
-            held = hashing.content_id(Arrays(self.read(chunk)).fingerprint() for chunk in chunks)
-            self.__dict__["_fingerprint"] = held
-        return held
+            cached = hashing.content_id(Arrays(self.read(chunk)).fingerprint() for chunk in chunks)
+            self.__dict__["_fingerprint"] = cached
+        return cached
 
     def describe(self) -> dict[str, Any]:
         return {"kind": type(self).__name__, "records": len(self), "split": self.split}
@@ -153,7 +153,7 @@ class BaseDataset(Portable):
     # State.
 
     def state_dict(self) -> dict[str, Any]:
-        """The position of `get_batch` and the keys drawn, as plain JSON."""
+        """Returns the position of `get_batch` and the number of keys drawn, as plain JSON."""
         return states.write("dataset", {"position": self._cursor.position, "draws": self.rngs.state_dict()})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -166,26 +166,29 @@ class BaseDataset(Portable):
         self._cursor.position = states.number(saved, "position")
         self.rngs.load_state_dict(counts)
 
-    # Inside.
+    # Internal.
 
     def check_indices(self, indices: Any) -> NDArray[np.int64]:
-        """Record numbers as an array, each in [0, len)."""
-        given = np.asarray(indices)
-        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        """Returns record numbers as an array; raises unless each is in [0, len)."""
+        array = np.asarray(indices)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise UsageError(
-                "a list of record numbers", got=f"{given.dtype} of shape {given.shape}", fix="indices=[0, 1, 2]"
+                "a list of record numbers", got=f"{array.dtype} of shape {array.shape}", fix="indices=[0, 1, 2]"
             )
-        chosen = given.astype(np.int64)
+        chosen = array.astype(np.int64)
         size = len(self)
         if chosen.size and (chosen.min() < 0 or chosen.max() >= size):
-            wrong = chosen[(chosen < 0) | (chosen >= size)]
+            outside = chosen[(chosen < 0) | (chosen >= size)]
             raise UsageError(
-                f"record numbers in [0, {size})", got=str(int(wrong[0])), where=type(self).__name__, fix="ask for less"
+                f"record numbers in [0, {size})",
+                got=str(int(outside[0])),
+                where=type(self).__name__,
+                fix=f"use indices in [0, {size})",
             )
         return chosen
 
     def identity(self) -> dict[str, Any]:
-        """What is common to the identity of every generated dataset."""
+        """The part of the identity that all generated datasets share."""
         return {"seed": self.seed, "split": self.split, "config": plain_config(self.config)}
 
     def _place(self, index: int) -> int:
@@ -199,7 +202,7 @@ class BaseDataset(Portable):
         return getattr(type(self), name) is not getattr(BaseDataset, name)
 
     def samples_at(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """These samples, fetched together where the dataset can."""
+        """Returns these samples, read together if the dataset can."""
         if self._defines("__getitem__"):
             return [self[index] for index in indices]
         if self._defines("read"):
@@ -212,7 +215,7 @@ class BaseDataset(Portable):
 
     def _missing(self, method: str, kind: type[UsageError] = UsageError) -> UsageError:
         return kind(
-            f"{method} in {type(self).__name__}, to reach its records",
+            f"{method} in {type(self).__name__}, to read its records",
             got="a class without it",
             fix="define __len__ and one of read(indices), __getitem__(index) and __iter__()",
         )
@@ -225,5 +228,5 @@ class BaseDataset(Portable):
 
 
 def _host(value: Any) -> Any:
-    """JAX arrays as NumPy; everything else as it is."""
+    """Converts JAX arrays to NumPy; returns everything else unchanged."""
     return np.asarray(value) if hasattr(value, "__array__") else value

@@ -1,7 +1,7 @@
-"""From columns and samples to what users see: samples, and batches of JAX arrays.
+"""Builds samples, and batches of JAX arrays, from columns or samples.
 
-Numbers become JAX arrays. Text and other objects become Python lists, since no device can hold them. In a batch
-`index` is called `indices`, `path` `paths` and the strings of `text` `texts`.
+Numbers become JAX arrays. Text and other objects become Python lists, since a device cannot hold them. In a batch
+`index` is named `indices`, `path` `paths` and a `text` of strings `texts`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_numeric(value: Any) -> bool:
 
 
 def batch_name(name: str, numeric: bool) -> str:
-    """What a sample's key is called in a batch.
+    """Returns the name of a sample's key in a batch.
 
     >>> batch_name("index", True), batch_name("text", False), batch_name("text", True)
     ('indices', 'texts', 'text')
@@ -39,20 +39,20 @@ def batch_name(name: str, numeric: bool) -> str:
 
 
 def batch_of_columns(columns: Columns) -> dict[str, Any]:
-    """A batch from columns: one transfer per column.
+    """Builds a batch from columns, with one transfer per column.
 
     >>> sorted(batch_of_columns({"index": np.arange(2), "x": np.zeros((2, 3))}))
     ['indices', 'x']
     """
-    return {batch_name(name, _holds_numbers(column)): whole(name, column) for name, column in columns.items()}
+    return {batch_name(name, _holds_numbers(column)): _convert(name, column) for name, column in columns.items()}
 
 
 def _holds_numbers(column: Column) -> bool:
     return not isinstance(column, Ragged) and column.dtype != object
 
 
-def whole(name: str, column: Column) -> Any:
-    """One column as a JAX array, or as a list when it holds objects."""
+def _convert(name: str, column: Column) -> Any:
+    """Converts a column to a JAX array, or to a list if it holds objects."""
     if isinstance(column, Ragged):
         raise UsageError(
             f"rows of one shape in {name!r}",
@@ -63,7 +63,7 @@ def whole(name: str, column: Column) -> Any:
 
 
 def sample_of_columns(columns: Columns, row: int) -> dict[str, Any]:
-    """One row as a sample."""
+    """Returns one row of columns as a sample."""
     return {
         name: column[row] if not isinstance(column, Ragged) and column.dtype == object else jax_array(column[row])
         for name, column in columns.items()
@@ -71,13 +71,13 @@ def sample_of_columns(columns: Columns, row: int) -> dict[str, Any]:
 
 
 def collate(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A batch from samples: numbers are stacked, everything else is listed.
+    """Builds a batch from samples: numbers are stacked, everything else becomes a list.
 
     >>> collate([{"text": "a", "index": 0}, {"text": "b", "index": 1}])["texts"]
     ['a', 'b']
     """
     if not samples:
-        raise UsageError("at least one sample", got="none", fix="ask for at least one record")
+        raise UsageError("at least one sample", got="none", fix="use at least one index")
     batch: dict[str, Any] = {}
     for name, first in samples[0].items():
         try:
@@ -86,7 +86,7 @@ def collate(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
             raise UsageError(
                 f"the same keys in every sample: {sorted(samples[0])}",
                 got=f"one without {name!r}",
-                fix="give every sample the same keys",
+                fix="return the same keys in every sample",
             ) from error
         numeric = is_numeric(first)
         shapes = {tuple(np.shape(value)) for value in values} if numeric else set()
@@ -94,7 +94,7 @@ def collate(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
             raise UsageError(
                 f"samples of one shape in {name!r}",
                 got=f"{sorted(shapes)[:3]}",
-                fix="resize, pad or cut them in the dataset",
+                fix="resize, pad or crop them in the dataset",
             )
         batch[batch_name(name, numeric)] = stack_arrays(values) if numeric else values
     return batch

@@ -1,8 +1,8 @@
-"""A dataset that prepares each record once: kept in memory, and on disk when a folder is named.
+"""A dataset that preprocesses each record once and caches it in memory, and on disk if `cache_dir` is set.
 
-Files are named by the record's content and the preparing code, so another dataset or a changed function never finds
-the wrong one. They are plain `.npy`, written under a temporary name and renamed; a damaged one is made again. Nothing
-is ever unpickled. Memory holds `cache_size` records, the least recently used go first.
+Files are named by a hash of the record and of the preprocessing code, so that another dataset or a changed function
+never reads a wrong one. They are plain `.npy`, written atomically; a damaged one is written again. Nothing is
+unpickled. Memory holds `cache_size` records; the least recently used are evicted first.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from penstock.facades.artifex.datasets.npy import load_npy
 
 
 class CachedDataset(BaseDataset):
-    """Samples `{"data": prepared, "index": i}` of a list or other sequence.
+    """Samples `{"data": preprocessed, "index": i}` of a list or other sequence.
 
-    Give `preprocess=`, or extend the class and define `_expensive_preprocessing(data)`.
+    Pass `preprocess=`, or define `_expensive_preprocessing(data)` in a subclass.
 
     >>> dataset = CachedDataset(None, [np.ones(2), np.zeros(2)], preprocess=lambda data: data + 1)
     >>> dataset.get_batch(indices=[1, 0])["data"].tolist()
@@ -56,6 +56,7 @@ class CachedDataset(BaseDataset):
         if self.cache_dir is not None:
             self.cache_dir.mkdir(parents=True, exist_ok=True)
 
+    # The source of this method, docstring included, is part of the names of cache files: do not edit it.
     def _expensive_preprocessing(self, data: Any) -> Any:
         """What is done to each record, once."""
         return data if self._preprocess is None else self._preprocess(data)
@@ -82,13 +83,13 @@ class CachedDataset(BaseDataset):
 
     def _through_disk(self, raw: Any) -> Any:
         path = Path(self.cache_dir or "") / f"{self._content(raw)}.npy"
-        kept = _kept(path)
-        if kept is not None:
-            return kept
+        cached = _load(path)
+        if cached is not None:
+            return cached
         made = np.asarray(self._expensive_preprocessing(raw))
         if made.dtype == object:
             raise UsageError(
-                "arrays of numbers to keep on disk", got=f"dtype {made.dtype}", fix="cache_dir=None keeps any object"
+                "arrays of numbers to cache on disk", got=f"dtype {made.dtype}", fix="cache_dir=None caches any object"
             )
         with local_files.atomic_file(str(path)) as file:
             np.save(file, made, allow_pickle=False)
@@ -100,9 +101,9 @@ class CachedDataset(BaseDataset):
             return hashing.content_id([own, np.asarray(raw) if hasattr(raw, "__array__") else raw])
         except TypeError as error:
             raise UsageError(
-                "records of text, bytes, numbers or arrays to keep on disk",
+                "records of text, bytes, numbers or arrays to cache on disk",
                 got=type(raw).__name__,
-                fix="cache_dir=None keeps any object in memory",
+                fix="cache_dir=None caches any object in memory",
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,8 +113,8 @@ class CachedDataset(BaseDataset):
         self.__dict__.update(state, _lock=threading.Lock())
 
 
-def _kept(path: Path) -> Any:
-    """What a file holds, or None: it is not there, or damaged."""
+def _load(path: Path) -> Any:
+    """Reads a cache file; None if it is missing or damaged."""
     try:
         return load_npy(path)
     except (OSError, RecordError):

@@ -1,4 +1,4 @@
-"""What configurations have in common, and the free-form one that text datasets use."""
+"""The base class of configurations, and the free-form one of text datasets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class BaseModalityConfig:
-    """A frozen description of what a dataset should give."""
+    """The frozen configuration of a dataset."""
 
     def plain(self) -> dict[str, Any]:
-        """The fields as plain JSON values, for fingerprints."""
+        """Returns the fields as plain JSON values, for fingerprints."""
         return {name: value.value if isinstance(value, Enum) else value for name, value in asdict(self).items()}
 
 
@@ -43,5 +43,5 @@ def _plain(value: Any) -> Any:
 
 
 def plain_config(config: Any) -> Any:
-    """Any configuration as plain JSON values."""
+    """Converts any configuration to plain JSON values."""
     return config.plain() if isinstance(config, BaseModalityConfig) else _plain(config)

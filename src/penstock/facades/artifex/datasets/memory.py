@@ -1,4 +1,4 @@
-"""A dataset of paths whose files are read when a record is asked for, and forgotten afterwards."""
+"""A dataset of paths whose files are read on access and not kept in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOUNDS = frozenset({".wav", ".flac", ".ogg", ".opus", ".mp3"})
 
 
 def load_file(path: str) -> Any:
-    """`.npy` as an array, images as uint8 (H, W, C), sounds as float32 (n,), by the ending of the name."""
+    """Loads a file by its extension: `.npy` as an array, images as uint8 (H, W, C), audio as float32 (n,)."""
     ending = Path(path).suffix.lower()
     if ending == ".npy":
         return load_npy(path)
@@ -31,7 +31,7 @@ def load_file(path: str) -> Any:
 
         return decode_audio(path, where=path)
     raise UsageError(
-        "a path that ends in .npy, an image's or a sound's ending",
+        "a path with the extension .npy, of an image or of audio",
         got=path,
         where="MemoryEfficientDataset",
         fix="load=function(path) -> array",
@@ -39,9 +39,9 @@ def load_file(path: str) -> Any:
 
 
 class MemoryEfficientDataset(BaseDataset):
-    """Samples `{"data": array, "index": i}`; opening it reads nothing.
+    """Samples `{"data": array, "index": i}`; creating it reads nothing.
 
-    Give `load=`, or extend the class and define `_load_sample(index)`.
+    Pass `load=`, or define `_load_sample(index)` in a subclass.
 
     >>> import numpy as np
     >>> dataset = MemoryEfficientDataset(None, ["a", "bb"], load=lambda path: np.full(2, len(path)))
@@ -79,6 +79,6 @@ class MemoryEfficientDataset(BaseDataset):
         return {"path": self.data_paths[index], "row": int(index)}
 
     def fingerprint(self) -> str:
-        """Of the files' bytes; a dataset with a `load` or `_load_sample` of its own is read record by record."""
+        """Returns a hash of the files' bytes; with a custom `load` or `_load_sample`, of every record."""
         own = self._load is not None or type(self)._load_sample is not MemoryEfficientDataset._load_sample
         return super().fingerprint() if own else content_id(["files", *map(file_id, self.data_paths)])

@@ -1,4 +1,4 @@
-"""Reads `.npy` files that nobody vouches for: no pickles, and no memory for more than the file really holds."""
+"""Reads untrusted `.npy` files: no pickles, and no memory beyond the size of the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADER_BYTES = 10_000
 
 
 def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array of a `.npy` file; `RecordError` when it is damaged or holds objects.
+    """Reads the array of a `.npy` file; raises `RecordError` if it is damaged or holds objects.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""What a dataset makes of its `rngs=` argument: one integer seed, and streams of JAX keys that always advance.
+"""Converts a dataset's `rngs=` argument to one integer seed, and to named streams of JAX keys.
 
-Accepted are None (seed 0), a whole number, a JAX random key, and anything with named streams such as `nnx.Rngs`. Only
-the base key of a stream is read, never its counter: the data does not depend on what else drew from it. `nnx.Rngs(7)`,
-`jax.random.key(7)` and `7` are one and the same seed.
+Accepts None (seed 0), an integer, a JAX random key, and any object with named streams such as `nnx.Rngs`. Only the
+base key of a stream is read, never its counter: the data does not depend on other draws from it. `nnx.Rngs(7)`,
+`jax.random.key(7)` and `7` are the same seed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIX = "rngs=0, rngs=nnx.Rngs(0) or rngs=jax.random.key(0)"
 
 
 def seed_of(rngs: Any) -> int:
-    """The seed that `rngs` means.
+    """Returns the integer seed of `rngs`.
 
     >>> seed_of(None), seed_of(7)
     (0, 7)
@@ -32,7 +32,7 @@ def seed_of(rngs: Any) -> int:
         return rngs.seed
     if isinstance(rngs, int | np.integer) and not isinstance(rngs, bool):
         return int(rngs)
-    if is_jax_array(rngs):  # asking for attributes says nothing: an object with streams has every name
+    if is_jax_array(rngs):  # checked first: an object with streams may have every attribute
         return _of_key(rngs)
     stream = next((s for name in ("sample", "default", "params") if (s := getattr(rngs, name, None)) is not None), None)
     if stream is None:
@@ -40,7 +40,7 @@ def seed_of(rngs: Any) -> int:
     key: Any = getattr(stream, "key", None)
     if key is None and callable(stream):
         return _of_key(stream())
-    read = getattr(key, "get_value", None)  # a variable of a framework, with the key inside
+    read = getattr(key, "get_value", None)  # a framework's variable that holds the key
     return _of_key(read() if callable(read) else getattr(key, "value", key))
 
 
@@ -54,7 +54,7 @@ def _of_key(key: Any) -> int:
 
 
 class Streams:
-    """Named streams of JAX keys from one seed. Every name exists, and each call gives the next key.
+    """Named streams of JAX keys from one seed. Every name exists; each call returns the next key.
 
     >>> rngs = Streams(0)
     >>> "sample" in rngs, bool((rngs.sample() == rngs.sample()).all())
@@ -67,7 +67,7 @@ class Streams:
         self._lock = threading.Lock()
 
     def next_key(self, name: str = "default") -> Any:
-        """The next key of a stream."""
+        """Returns the next key of a stream."""
         with self._lock:
             draw = self._draws.get(name, 0)
             self._draws[name] = draw + 1
@@ -88,7 +88,7 @@ class Streams:
         return self[name]
 
     def state_dict(self) -> dict[str, int]:
-        """Keys drawn so far from each stream."""
+        """Returns the number of keys drawn from each stream."""
         return dict(self._draws)
 
     def load_state_dict(self, state: dict[str, int]) -> None:

@@ -1,7 +1,7 @@
-"""Some records of another dataset, and a split into training and validation that keeps them apart.
+"""A subset of a dataset, and a split into disjoint training and validation sets.
 
-Which record goes where is a function of (number of records, ratio, seed): the same in every process, and every record
-is in exactly one part. A larger ratio only adds to the training part.
+The split is a function of (number of records, ratio, seed): the same in every process, and every record is in exactly
+one part. A larger ratio only adds records to the training part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.order.shuffle import permute
 
 
 class SubsetDataset(BaseDataset):
-    """The records `indices` of `dataset`, in that order. Its batches never hold any other record.
+    """The records `indices` of `dataset`, in that order, and no others.
 
     >>> subset = SubsetDataset([{"x": 10}, {"x": 20}, {"x": 30}], [2, 0])
     >>> [sample["x"] for sample in subset], len(subset)
@@ -64,7 +64,7 @@ class SubsetDataset(BaseDataset):
 
 
 def split_dataset(full_dataset: Any, train_ratio: float = 0.8, seed: int = 42) -> tuple[SubsetDataset, SubsetDataset]:
-    """(training, validation): disjoint, together complete, always the same for one seed.
+    """Returns (training, validation): disjoint, together all records, the same for the same seed.
 
     >>> train, val = split_dataset([{"x": i} for i in range(10)], train_ratio=0.7)
     >>> sorted(train.indices.tolist() + val.indices.tolist()) == list(range(10)), len(train)

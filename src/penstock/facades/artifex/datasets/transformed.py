@@ -1,8 +1,7 @@
-"""A dataset seen through functions: each takes a sample or a batch and returns it changed.
+"""A dataset with functions applied: each takes a sample or a batch and returns a changed one.
 
-`[i]`, iteration, `read` and pipelines call them on one sample at a time; `get_batch` and loaders on one whole batch,
-which is faster and lets a function look at the batch as a whole. The dataset below is never changed: functions get a
-dict of their own.
+`[i]`, iteration, `read` and pipelines call them on one sample at a time; `get_batch` and loaders on one batch, which
+is faster. The base dataset is not changed: functions get a copy of the dict.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Only good records: a check that says yes or no, and a dataset that listens to it.
+"""A dataset without the records that a predicate rejects.
 
-`get_batch` leaves bad rows out of every column, so such a batch is shorter; a batch without any good row is an error.
-`read` names the bad rows instead, so that `penstock.Pipeline(dataset).skip_errors()` fills their places with others
-and keeps every batch full.
+`get_batch` leaves rejected rows out of every column, so such a batch is shorter; a batch without any valid row raises.
+`read` raises with the rejected rows instead, so that `penstock.Pipeline(dataset).skip_errors()` replaces them and
+keeps every batch full.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def validate_sample(sample: dict[str, Any], shape: tuple[int, ...] | None = (32,
 
 
 class ValidatedDataset(BaseDataset):
-    """`base_dataset` without the records that `validate` refuses (default: `validate_sample` of the configured shape).
+    """`base_dataset` without the records for which `validate` returns False (default: `validate_sample`).
 
     >>> base = as_dataset([{"images": np.zeros((2, 2, 1))}, {"images": np.full((2, 2, 1), np.nan)}])
     >>> checked = ValidatedDataset(base)
@@ -56,13 +56,13 @@ class ValidatedDataset(BaseDataset):
         self._validate = validate
 
     def is_valid(self, sample: dict[str, Any]) -> bool:
-        """What the check says of one sample."""
+        """Whether one sample is valid."""
         if self._validate is not None:
             return bool(self._validate(sample))
         return validate_sample(sample, getattr(self.config, "shape", None))
 
     def __len__(self) -> int:
-        """Records of the dataset below: how many are good is known only when each has been looked at."""
+        """Number of records of the base dataset; the number of valid ones is not known in advance."""
         return len(self.base_dataset)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -84,10 +84,10 @@ class ValidatedDataset(BaseDataset):
         good = [i for i in range(rows) if self.is_valid({name: host[name][i] for name in wide})]
         if not good:
             raise DataError(
-                "at least one good record in the batch",
+                "at least one valid record in the batch",
                 got=f"{rows} records, none of them valid",
                 where=f"{type(self.base_dataset).__name__}, records {indices[:5].tolist()}",
-                fix="look at the data, or at the check",
+                fix="check the data and the predicate validate=",
             )
         if len(good) == rows:
             return batch
@@ -104,10 +104,10 @@ class ValidatedDataset(BaseDataset):
 
     def _bad(self, index: int, row: int) -> RecordError:
         return RecordError(
-            "a record that passes the check",
-            got="one that does not",
+            "a valid record",
+            got="a record for which validate= returned False",
             where=f"{type(self.base_dataset).__name__}, record {index}",
-            fix="mend or drop it, or penstock.Pipeline(dataset).skip_errors()",
+            fix="fix or remove it, or use penstock.Pipeline(dataset).skip_errors()",
             row=row,
         )
 

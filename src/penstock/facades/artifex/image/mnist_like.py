@@ -1,7 +1,7 @@
-"""Made-up handwritten digits: ten classes that differ from each other, for testing classifiers and conditional models.
+"""Synthetic digits in ten distinct classes, for testing classifiers and conditional models.
 
-A digit of a 5 x 7 font is drawn at a random place, size and brightness, with a little noise. Image and label i are a
-function of (seed, split, i) alone. Nothing is stored.
+A digit of a 5 x 7 font is drawn at a random position, size and brightness, with some noise. Image and label i are a
+function of (seed, split, i). Nothing is stored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLASSES = 10
 
 
 def _glyphs() -> NDArray[np.float32]:
-    """(10, 8, 6): the digits, with an empty last row and column for everything outside."""
+    """Returns the digits (10, 8, 6), with an empty last row and column for pixels outside."""
     rows = [line.split() for line in _FONT.split("\n") if line]
     digits = np.array([[[int(dot) for dot in row[digit]] for row in rows] for digit in range(CLASSES)], np.float32)
     return np.pad(digits, ((0, 0), (0, 1), (0, 1)))
@@ -91,7 +91,7 @@ class MNISTLikeDataset(GeneratedDataset):
 
 
 def _cells(side: int, start: NDArray[np.float64], extent: NDArray[np.float64], cells: int) -> NDArray[np.int64]:
-    """Which cell of the font each pixel of a side falls in: (records, side); the number after the last is outside."""
+    """Returns the font cell of each pixel of a side (records, side); `cells` means outside."""
     cell = np.floor((np.arange(side)[None, :] + 0.5 - start[:, None]) / extent[:, None] * cells).astype(np.int64)
     return np.where((cell < 0) | (cell >= cells), cells, cell)
 
@@ -102,7 +102,7 @@ TYPES = {"synthetic": SyntheticImageDataset, "mnist_like": MNISTLikeDataset}
 def create_image_dataset(
     dataset_type: str = "synthetic", config: ImageModalityConfig | None = None, *, rngs: Any = None, **options: Any
 ) -> SyntheticImageDataset | MNISTLikeDataset:
-    """A dataset by name: "synthetic" or "mnist_like"; further arguments are those of its class.
+    """Creates a dataset by name: "synthetic" or "mnist_like". Further arguments go to its class.
 
     >>> len(create_image_dataset("synthetic", pattern_type="gradient", dataset_size=12))
     12

@@ -1,7 +1,7 @@
-"""What image datasets give (`ImageModalityConfig`), and how arrays of any size and type are brought to it.
+"""Configuration of image datasets (`ImageModalityConfig`), and conversion of arrays of any size and dtype to it.
 
 `ImageModality.process` converts channels, resizes with an antialiased filter and scales pixels to [0, 1]. It costs two
-matrix products an image when the size differs, and one pass over the pixels otherwise.
+matrix products per image if the size differs, and one pass over the pixels otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.outputs.arrays import jax_array
 
 
 class ImageRepresentation(Enum):
-    """Which channels an image has."""
+    """The channels of an image."""
 
     RGB = "rgb"
     GRAYSCALE = "grayscale"
@@ -36,8 +36,8 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 class ImageModalityConfig(BaseModalityConfig):
     """Size, channels and scale of images.
 
-    `width=None` is `height`; `channels=None` follows from the representation. With `normalize` pixels are in [0, 1],
-    without it in [0, 255]. `augmentation` is a note for training pipelines; datasets themselves never augment.
+    `width=None` means `height`; `channels=None` follows from the representation. With `normalize` pixels are in
+    [0, 1], without it in [0, 255]. `augmentation` is a flag for training pipelines; datasets never augment.
 
     >>> config = ImageModalityConfig(height=28, representation=ImageRepresentation.GRAYSCALE)
     >>> config.shape
@@ -75,7 +75,7 @@ class ImageModalityConfig(BaseModalityConfig):
 
 
 class ImageModality:
-    """Brings images from anywhere to what a configuration asks for.
+    """Converts images to the configured size, channels and scale.
 
     >>> modality = ImageModality(ImageModalityConfig(height=2))
     >>> modality.process(np.full((5, 8, 8, 3), 255, np.uint8)).shape
@@ -87,20 +87,20 @@ class ImageModality:
         self.rngs = Streams(rngs)
 
     def process(self, images: Any, *, value_range: tuple[float, float] | None = None) -> Any:
-        """(N, H, W, C), or one image (H, W, C), as a JAX array of the configured size, channels and scale.
+        """Converts (N, H, W, C), or one image (H, W, C), to a JAX array of the configured size, channels and scale.
 
-        `value_range` is what black and white are in the input. Without it: unsigned integers span their type, other
-        integers 0 to 255; floats are 0 to 1 when none is above 1, else 0 to 255.
+        `value_range` is (black, white) of the input. By default it is the full range of unsigned integers, 0 to 255
+        for other integers, 0 to 1 for floats if none is above 1, else 0 to 255.
         """
-        given = np.asarray(images)
-        if given.ndim not in (3, 4) or given.size == 0:
+        array = np.asarray(images)
+        if array.ndim not in (3, 4) or array.size == 0:
             raise UsageError(
                 "images of shape (N, H, W, C) or (H, W, C)",
-                got=f"shape {given.shape}",
+                got=f"shape {array.shape}",
                 where="ImageModality.process",
                 fix="add the missing axis, for example images[..., None] for grey ones",
             )
-        batch = given if given.ndim == 4 else given[None]
+        batch = array if array.ndim == 4 else array[None]
         low, high = value_range or _guess_range(batch)
         height, width, channels = self.config.shape
         pixels = resize_images(batch, height, width, self.config.resize_method)
@@ -108,7 +108,7 @@ class ImageModality:
         pixels = np.clip(convert_channels(pixels, channels), 0.0, 1.0)
         if not self.config.normalize:
             pixels *= np.float32(255.0)
-        return jax_array(pixels if given.ndim == 4 else pixels[0])
+        return jax_array(pixels if array.ndim == 4 else pixels[0])
 
 
 def _guess_range(images: NDArray[Any]) -> tuple[float, float]:
@@ -130,7 +130,7 @@ def _guess_range(images: NDArray[Any]) -> tuple[float, float]:
 
 
 def convert_channels(pixels: NDArray[np.float32], channels: int) -> NDArray[np.float32]:
-    """Grey, RGB and RGBA into each other, pixels in [0, 1]. Alpha is dropped, or added as opaque.
+    """Converts between grey, RGB and RGBA, pixels in [0, 1]. Alpha is dropped, or added as opaque.
 
     >>> convert_channels(np.ones((1, 2, 2, 1), np.float32), 4).shape
     (1, 2, 2, 4)

@@ -1,7 +1,7 @@
-"""Made-up images for testing and development: random, gradient, checkerboard, circles.
+"""Synthetic images for testing and development: random, gradient, checkerboard, circles.
 
-Image i is a function of (seed, split, pattern, i) alone: the same bits on every machine, in any process, in any order.
-Nothing is stored; a batch of 128 images of 32 x 32 x 3 takes a few milliseconds.
+Image i is a function of (seed, split, pattern, i): bit-identical on every machine, in any process and order. Nothing
+is stored; a batch of 128 images of 32 x 32 x 3 takes a few milliseconds.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def random_pixels(keys: U64, config: ImageModalityConfig) -> F32:
 
 
 def gradients(keys: U64, config: ImageModalityConfig) -> F32:
-    """A ramp from 0 to 1 in a random direction; further channels are a sine and a cosine of it."""
+    """A ramp from 0 to 1 in a random direction; the second and third channel are a sine and a cosine of it."""
     height, width, channels = config.shape
     angle = randomness.uniform(keys, 0)
     across, down = cosine(angle)[:, None, None], sine(angle)[:, None, None]
@@ -78,7 +78,7 @@ def _ramp(side: int) -> F64:
 
 
 def checkerboards(keys: U64, config: ImageModalityConfig) -> F32:
-    """Squares of 4 to 15 pixels (fewer in small images) of 0 and 1, shifted at random."""
+    """Squares of 4 to 15 pixels (fewer in small images) of 0 and 1, with a random offset."""
     height, width, channels = config.shape
     side = min(height, width)
     smallest = max(1, min(4, side // 4))
@@ -91,7 +91,7 @@ def checkerboards(keys: U64, config: ImageModalityConfig) -> F32:
 
 
 def circles(keys: U64, config: ImageModalityConfig) -> F32:
-    """A bright disc on black, its centre within a quarter of the middle, with a little noise."""
+    """A white disc on black, its centre within a quarter of the middle, with some noise."""
     height, width, channels = config.shape
     side = min(height, width)
     top = (height - 1) / 2 + randomness.uniform(keys, 0, -height / 4, height / 4)
@@ -104,7 +104,7 @@ def circles(keys: U64, config: ImageModalityConfig) -> F32:
 
 
 def noisy(images: F32, keys: U64, config: ImageModalityConfig) -> F32:
-    """The images with noise of deviation 0.1, in [0, 1]; an alpha channel stays opaque."""
+    """Adds noise with standard deviation 0.1, clipped to [0, 1]; an alpha channel stays opaque."""
     noise = normal_grid(keys ^ np.uint64(0x6E6F697365), int(np.prod(images.shape[1:])))
     out = np.clip(images + NOISE * noise.reshape(images.shape), 0.0, 1.0)
     if config.representation is ImageRepresentation.RGBA:

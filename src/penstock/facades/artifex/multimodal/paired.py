@@ -1,4 +1,4 @@
-"""Arrays of several modalities that belong together row by row."""
+"""A dataset of arrays of several modalities, paired by row."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from penstock.facades.artifex.datasets.base import BaseDataset
 
 
 class MultiModalPairedDataset(BaseDataset):
-    """Row i of every modality is record i; `pairs` says which modalities are to be compared.
+    """Row i of every modality is record i; `pairs` lists the modalities to compare.
 
-    Samples hold every modality, `alignment_scores` if given, and `pairs`; batches the same with a first axis of rows.
+    Samples hold every modality, `alignment_scores` if passed, and `pairs`; batches the same with a first axis of rows.
 
     >>> data = {"image": np.zeros((3, 4, 4, 1)), "text": np.zeros((3, 5), int)}
     >>> dataset = MultiModalPairedDataset([("image", "text")], data, alignments=np.ones(3))
@@ -53,7 +53,7 @@ class MultiModalPairedDataset(BaseDataset):
                     f"{self._rows} rows in every modality, as {first!r} has",
                     got=f"{name!r} has {count}",
                     where="MultiModalPairedDataset",
-                    fix="cut or complete it",
+                    fix="pass arrays with the same number of rows",
                 )
 
     def _pair(self, pair: Sequence[str]) -> tuple[str, str]:

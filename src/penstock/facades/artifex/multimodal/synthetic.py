@@ -1,12 +1,12 @@
-"""Made-up records of several modalities that agree with each other to a chosen degree.
+"""Synthetic records of several modalities, aligned to a chosen degree.
 
 Record i has a shared vector z of 32 numbers, its `latent`. Each modality m renders its own vector
 
     h_m = sqrt(a) * z + sqrt(1 - a) * u_m        a = alignment_strength, u_m private to the modality
 
 so the correlation between the vectors of any two modalities is a: 0 makes them independent, 1 makes each a function of
-the same z. `measure_alignment` reads the vectors back out of the pixels, tokens and samples and says what the
-agreement really is. Record i is a function of (seed, i); nothing is stored.
+the same z. `measure_alignment` recovers the vectors from the pixels, tokens and samples and measures their agreement.
+Record i is a function of (seed, i); nothing is stored.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class MultiModalDataset(GeneratedDataset):
         return {**super().sample_from(columns, row), "alignment_score": self.alignment_strength}
 
     def measure_alignment(self, indices: Any = None) -> dict[tuple[str, str], float]:
-        """The mean agreement of each two modalities, measured from the data itself; about `alignment_strength`.
+        """Measures the mean agreement of each pair of modalities from the data; about `alignment_strength`.
 
         >>> dataset = MultiModalDataset(["image", "text"], 50, alignment_strength=0.5)
         >>> abs(dataset.measure_alignment()[("image", "text")] - 0.5) < 0.1
@@ -128,7 +128,7 @@ class MultiModalDataset(GeneratedDataset):
 
 
 def _common(one: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The components that both have: a short text shows fewer than 32."""
+    """Returns the components that both have: a short text encodes fewer than 32."""
     shown = min(one.shape[1], other.shape[1])
     return one[:, :shown], other[:, :shown]
 
@@ -141,7 +141,7 @@ def create_synthetic_multi_modal_dataset(
     rngs: Any = None,
     **options: Any,
 ) -> MultiModalDataset:
-    """Records of these modalities; further arguments are those of `MultiModalDataset`.
+    """Creates a `MultiModalDataset` of these modalities. Further arguments go to its class.
 
     >>> create_synthetic_multi_modal_dataset(["text"], 10, text_sequence_length=5)[0]["text"].shape
     (5,)

@@ -11,7 +11,7 @@ from penstock.core.errors import UsageError
 
 @dataclass(frozen=True)
 class TextParams:
-    """Vocabulary size, length of a row, and the special ids.
+    """Vocabulary size, row length and special ids.
 
     >>> TextParams.of(None).max_length
     512
@@ -27,33 +27,33 @@ class TextParams:
 
     @classmethod
     def of(cls, config: Any) -> TextParams:
-        """Those of a configuration; what it does not say is at its default."""
+        """Reads the parameters from a configuration; missing ones have their defaults."""
         if isinstance(config, TextParams):
             return config
         metadata = getattr(config, "metadata", None) or {}
-        given = metadata.get("text_params", {})
+        params = metadata.get("text_params", {})
         known = [field.name for field in fields(cls)]
-        if not isinstance(given, Mapping) or (unknown := sorted(set(given) - set(known))):
+        if not isinstance(params, Mapping) or (unknown := sorted(set(params) - set(known))):
             raise UsageError(
                 f"text_params with keys out of {', '.join(known)}",
-                got=f"{unknown}" if isinstance(given, Mapping) else type(given).__name__,
+                got=f"{unknown}" if isinstance(params, Mapping) else type(params).__name__,
                 where='config.metadata["text_params"]',
                 fix="correct or remove them",
             )
-        return cls(**given)
+        return cls(**params)
 
     def __post_init__(self) -> None:
         where = 'config.metadata["text_params"]'
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name != "case_sensitive" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise UsageError(f"a whole number of at least 0 for {field.name}", got=repr(value), where=where)
+                raise UsageError(f"an integer of at least 0 for {field.name}", got=repr(value), where=where)
         if self.max_length < 2:
             raise UsageError("max_length of at least 2, for BOS and EOS", got=str(self.max_length), where=where)
         special = self.special
         if len(set(special)) != len(special) or max(special) >= self.vocab_size or self.vocab_size <= len(special):
             raise UsageError(
-                f"four different special ids below vocab_size={self.vocab_size}, and room for words",
+                f"four different special ids below vocab_size={self.vocab_size}, and at least one id for words",
                 got=f"pad, unk, bos, eos = {special}",
                 where=where,
                 fix="vocab_size=10000, pad_token_id=0, unk_token_id=1, bos_token_id=2, eos_token_id=3",

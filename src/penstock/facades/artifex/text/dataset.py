@@ -1,4 +1,4 @@
-"""Text datasets with `text_tokens`, the text itself and its number: the common half, and the one over given strings."""
+"""Text datasets with `text_tokens`, the text and its index: the base class, and one over a list of strings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TextDataset(BaseDataset):
         self._words = HashWords(self.params)
 
     def texts_at(self, indices: NDArray[np.int64]) -> list[str]:
-        """The texts of these records."""
+        """Returns the texts of these records."""
         raise self._missing("texts_at")
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
@@ -35,11 +35,11 @@ class TextDataset(BaseDataset):
         return {"text_tokens": tokens, "text": strings(texts), "index": chosen.astype(np.int32)}
 
     def get_sample_text(self, index: int) -> str:
-        """The text of one record."""
+        """Returns the text of one record."""
         return self.texts_at(np.array([self._place(index)]))[0]
 
     def get_vocab_stats(self) -> dict[str, Any]:
-        """How much of the vocabulary the dataset uses, padding left out. Reads every text once.
+        """Returns how much of the vocabulary the dataset uses, without padding. Reads every text once.
 
         >>> SimpleTextDataset(texts=["a b", "b"]).get_vocab_stats()
         {'unique_tokens': 4, 'vocab_coverage': 0.0004, 'total_sequences': 2, 'max_length': 512}
@@ -59,7 +59,7 @@ class TextDataset(BaseDataset):
 
 
 class SimpleTextDataset(TextDataset):
-    """Strings of one's own.
+    """A dataset of your own strings.
 
     >>> dataset = SimpleTextDataset(texts=["one two", "three"])
     >>> batch = dataset.get_batch(indices=[1, 0])
@@ -82,7 +82,7 @@ class SimpleTextDataset(TextDataset):
         for place, text in enumerate(self.texts):
             if not isinstance(text, str):
                 raise UsageError(
-                    "texts as str", got=type(text).__name__, where=f"text {place}", fix="decode or drop it"
+                    "texts as str", got=type(text).__name__, where=f"text {place}", fix="decode or remove it"
                 )
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""Words to token ids by a stable hash: no vocabulary to build, the same ids in every process and on every machine.
+"""Maps words to token ids by a stable hash: no vocabulary to build, the same ids in every process and machine.
 
-Different words may share an id, more often the smaller the vocabulary. Ordinary words never get a special id. Every
-word has an id, so UNK is left to those who mask tokens.
+Different words may share an id, more often in a smaller vocabulary. Words never get a special id. Every word has an
+id, so UNK is used only for masking.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from penstock.core import randomness
 from penstock.facades.artifex.text.config import TextParams
 
-REMEMBERED = 100_000
+MAX_CACHED_WORDS = 100_000
 
 
 class HashWords:
-    """Lower-cases (unless case matters), splits at white space, and puts BOS and EOS around; rows are padded with PAD.
+    """Lower-cases (unless case-sensitive), splits at white space, adds BOS and EOS, and pads rows with PAD.
 
     >>> HashWords(TextParams(max_length=6)).encode(["Hello hello world"]).tolist()
     [[2, 6351, 6351, 9736, 3, 0]]
@@ -27,21 +27,21 @@ class HashWords:
     def __init__(self, params: TextParams) -> None:
         self.params = params
         self._special = sorted(params.special)
-        self._seen: dict[str, int] = {}
+        self._cache: dict[str, int] = {}
 
     def word_id(self, word: str) -> int:
-        """The id of one word."""
-        found = self._seen.get(word)
+        """Returns the id of one word."""
+        found = self._cache.get(word)
         if found is None:
             found = randomness.key("word", word) % (self.params.vocab_size - len(self._special))
             for taken in self._special:
                 found += found >= taken
-            if len(self._seen) < REMEMBERED:
-                self._seen[word] = found
+            if len(self._cache) < MAX_CACHED_WORDS:
+                self._cache[word] = found
         return found
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.int32]:
-        """(texts, max_length): a text too long loses words, never its EOS."""
+        """Encodes texts to (texts, max_length); a text that is too long loses words, never its EOS."""
         p = self.params
         out = np.full((len(texts), p.max_length), p.pad_token_id, np.int32)
         for row, text in enumerate(texts):

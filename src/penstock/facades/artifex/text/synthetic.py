@@ -1,6 +1,6 @@
-"""Made-up texts: random sentences, repeated phrases, number sequences, palindromes.
+"""Synthetic texts: random sentences, repeated phrases, number sequences, palindromes.
 
-Text i is a function of (seed, split, pattern, i) alone, the same in every process. Nothing is stored.
+Text i is a function of (seed, split, pattern, i), the same in every process. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _sequences(keys: U64) -> list[str]:
 
 
 def _palindromes(keys: U64) -> list[str]:
-    """Words that read the same both ways, in an order that does too: so do the letters and the tokens."""
+    """Palindromic words in a palindromic order, so that both letters and tokens are palindromes."""
     first, second, middle = (_pick(_MIRRORS, keys, draw) for draw in range(3))
     return [f"{a} {b} {c} {b} {a}" for a, b, c in zip(first, second, middle, strict=True)]
 
@@ -98,7 +98,7 @@ TYPES = {"synthetic": SyntheticTextDataset, "simple": SimpleTextDataset}
 def create_text_dataset(
     config: Any = None, dataset_type: str = "synthetic", split: str = "train", *, rngs: Any = None, **options: Any
 ) -> TextDataset:
-    """A dataset by name: "synthetic" or "simple" (which wants `texts=`); further arguments are those of its class.
+    """Creates a dataset by name: "synthetic" or "simple" (needs `texts=`). Further arguments go to its class.
 
     >>> len(create_text_dataset(dataset_size=12))
     12
