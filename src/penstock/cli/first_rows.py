@@ -38,9 +38,10 @@ def records(path: str, found: Format, by: str, split: str | None, rows: int) -> 
 def named(name: str, split: str | None, rows: int) -> list[dict[str, Any]]:
     """The same for a dataset found by its name: registered, on this machine, in a cache or on a hub."""
     from penstock.facades.capibara.resolve import resolve_dataset
+    from penstock.sources.hf_stream import HFStream
 
     found = resolve_dataset(name, every_field=True, **({"split": split} if split else {}))
-    taken = found.peek(rows) if hasattr(found, "peek") else list(islice(found.records(), rows))
+    taken = list(islice(found.records(), rows)) if isinstance(found, HFStream) else found.peek(rows)
     return [{"where": f"{name}, row {at}", "record": one} for at, one in enumerate(taken)]
 
 

@@ -183,7 +183,7 @@ def _files(paths: list[str], ask: Ask) -> Pipeline:
     """Parquet, JSON lines or text, by the names of the files."""
     found = formats.format_of(paths)
     if not found.one_pass:
-        return Pipeline(found.open(paths))  # refused, with how to read it
+        return Pipeline(found.open(paths))  # or refused, where more must be known than the path
     options = formats.Options(
         field=ask.text_field or "text",
         every_field=ask.every_field or found.name == "parquet",  # of which other columns are not read until asked for
