@@ -3,6 +3,7 @@ uint8 within one grey level, tokens exactly."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ from penstock.augment import (  # fmt: skip
     Hue,
     Mixup,
     Noise,
+    Op,
     RandomResizedCrop,
     Resize,
     Rot90,
@@ -34,10 +36,13 @@ from penstock.augment import (  # fmt: skip
     TimeMask,
     TokenMask,
     TokenReplace,
-    field_jax,
-    field_numpy,
-    field_torch,
 )
+from penstock.augment.arrays import Arrays
+from penstock.augment.arrays_jax import jax_arrays, program
+from penstock.augment.arrays_numpy import NUMPY
+from penstock.augment.arrays_torch import torch_arrays
+from penstock.augment.field import words
+from penstock.augment.kinds import IMAGES
 
 IMAGE_ATOL, AUDIO_ATOL = 1e-5, 2e-5
 
@@ -158,18 +163,76 @@ def test_long_recordings_resample_alike() -> None:
 def test_noise_fields_have_the_same_bits() -> None:
     k0, k1 = np.array([1, 2**32 - 1], np.uint32), np.array([77, 2**31], np.uint32)
     place = np.arange(5000, dtype=np.uint32)
-    ours = field_numpy.words(k0[:, None], k1[:, None], place)
+    ours = words(NUMPY, k0[:, None], k1[:, None], place)
     wide = (torch.from_numpy(v.astype(np.int64)) for v in (k0[:, None], k1[:, None], place))
-    np.testing.assert_array_equal(field_torch.words(*wide).numpy(), ours)
-    jaxed = jax.vmap(lambda a, b: field_jax.words(a, b, place))(k0, k1)
-    np.testing.assert_array_equal(np.asarray(jaxed), ours)
+    np.testing.assert_array_equal(words(torch_arrays(), *wide).numpy(), ours)
+    for jaxed in (words, jax.jit(words, static_argnums=0)):
+        made = jaxed(jax_arrays(), k0[:, None], k1[:, None], jax.numpy.asarray(place))
+        np.testing.assert_array_equal(np.asarray(made), ours)
 
 
 def test_jax_compiles_once_for_all_keys(images: np.ndarray) -> None:
-    from penstock.augment.image_jax import program
-
     program.cache_clear()
     augment = Augment(*CHAIN, seed=11)
     made = [augment.jax({"image": images}, augment.keys(np.arange(6), epoch))["image"] for epoch in range(3)]
-    assert program(augment.ops)._cache_size() == 1
+    assert program(IMAGES, augment.ops)._cache_size() == 1
     assert not np.array_equal(made[0], made[1])
+
+
+def test_unsigned_audio_is_clipped_alike_everywhere(waves: np.ndarray) -> None:
+    """NumPy used to wrap unsigned samples around at the end of their range."""
+    made = ran(Augment(Gain((3, 4)), seed=3), {"audio": (waves * 200 + 100).astype(np.uint8)})
+    for other in ("torch", "jax"):
+        assert np.abs(made[other]["audio"].astype(int) - made["numpy"]["audio"]).max() <= 1
+    assert (made["numpy"]["audio"] == 255).mean() > 0.2
+
+
+def test_a_special_id_that_the_dtype_cannot_hold_protects_no_other_token() -> None:
+    """300 is 44 modulo 256: torch used to leave token 44 alone."""
+    ids = np.full((2, 50), 44, np.uint8)
+    for column in ran(Augment(TokenMask(4, special=(300,), rate=1.0)), {"input_ids": ids}).values():
+        assert (column["input_ids"] == 4).all()
+
+
+@pytest.mark.parametrize("op", [Rot90(), Crop((9, 20), padding=3, fill=0.5), Erase(p=1.0), Flip(p=1.0)], ids=repr)
+def test_uint16_images_move_alike(op: Any, images: np.ndarray) -> None:
+    made = ran(Augment(op, seed=2), {"image": (images * 65535).astype(np.uint16)})
+    for other in ("torch", "jax"):
+        np.testing.assert_array_equal(made[other]["image"], made["numpy"]["image"])
+
+
+@pytest.mark.parametrize("op", [*IMAGE_OPS, *AUDIO_OPS], ids=repr)
+def test_the_input_is_not_written(op: Any, images: np.ndarray, waves: np.ndarray) -> None:
+    """Operations write in place into arrays of their own; torch cannot mark a tensor read-only, so compare."""
+    batch = {"image": images.copy(), "audio": waves.copy(), "labels": np.arange(6) % 4}
+    rows = {name: column[:4] for name, column in batch.items()}
+    augment = Augment(op)
+    keys = augment.keys(np.arange(4))
+    kept = keys.copy()
+    augment.torch({name: torch.from_numpy(column) for name, column in rows.items()}, keys)
+    for column in rows.values():
+        column.flags.writeable = False
+    augment(rows, keys)
+    np.testing.assert_array_equal(batch["image"], images)
+    np.testing.assert_array_equal(batch["audio"], waves)
+    np.testing.assert_array_equal(keys, kept)
+
+
+@dataclass(frozen=True)
+class Invert(Op):
+    """An operation as a contributor writes it: one class, for every framework."""
+
+    p: float = 0.5
+
+    def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
+        return 1 - x
+
+
+def test_a_new_operation_is_one_class(images: np.ndarray) -> None:
+    augment = Augment(Invert(), Flip(), seed=2)
+    made = ran(augment, {"image": images})
+    on = augment.params({"image": images}, augment.keys(np.arange(100, 106)))["image"][0]["on"]
+    assert 0 < on.sum() < 6
+    for other in ("torch", "jax"):
+        np.testing.assert_array_equal(made[other]["image"], made["numpy"]["image"])
+    assert augment.spec()["ops"][0] == {"op": "Invert", "p": 0.5}

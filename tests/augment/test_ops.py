@@ -32,6 +32,7 @@ from penstock.augment import (  # fmt: skip
     Speed,
     TimeMask,
 )
+from penstock.core.errors import UsageError
 
 
 def run(op: Any, column: np.ndarray, name: str = "image", **more: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -144,6 +145,15 @@ def test_mixup_mixes_images_and_one_hot_labels(images: np.ndarray) -> None:
         np.testing.assert_allclose(
             made["labels"][i], lam[i] * one_hot[labels[i]] + (1 - lam[i]) * one_hot[labels[other[i]]], atol=1e-6
         )
+
+
+@pytest.mark.parametrize("label", [-1, 4])
+def test_labels_outside_of_the_classes_are_refused(images: np.ndarray, label: int) -> None:
+    """-1 used to become the last class."""
+    augment = Augment(Mixup(classes=4))
+    batch = {"image": images, "labels": np.array([0, 1, 2, 3, 0, label])}
+    with pytest.raises(UsageError, match="labels from 0 to 3"):
+        augment(batch, augment.keys(np.arange(6)))
 
 
 def test_cutmix_pastes_and_counts_what_stays(images: np.ndarray) -> None:

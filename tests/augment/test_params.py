@@ -31,9 +31,10 @@ from penstock.augment import (  # fmt: skip
     TimeMask,
     TokenMask,
     TokenReplace,
-    field_numpy,
     params,
 )
+from penstock.augment.arrays_numpy import NUMPY
+from penstock.augment.field import normal, words
 from penstock.core import randomness
 from penstock.core.errors import UsageError
 
@@ -97,14 +98,14 @@ def test_words_are_two_rounds_of_a_32_bit_mix() -> None:
 
     k0, k1 = 0xDEADBEEF, 0x12345678
     expected = [mix(mix((i * 0x9E3779B9 + k0) % 2**32) ^ k1) for i in range(50)]
-    made = field_numpy.words(np.array([k0], np.uint32), np.array([k1], np.uint32), np.arange(50, dtype=np.uint32))
+    made = words(NUMPY, np.array([k0], np.uint32), np.array([k1], np.uint32), np.arange(50, dtype=np.uint32))
     assert made.tolist() == expected
 
 
 def test_noise_is_standard_normal() -> None:
     """Moments and a chi-square over 20 equal bins of the normal distribution, over rows and along a row."""
     drawn = params.field_keys(KEYS[:200])
-    field = field_numpy.normal(drawn["k0"], drawn["k1"], 1001)
+    field = normal(NUMPY, drawn["k0"], drawn["k1"], np.empty((200, 1001)))
     assert field.shape == (200, 1001)
     assert field.dtype == np.float32
     from statistics import NormalDist

@@ -61,6 +61,15 @@ def test_ragged_rows_equal_padded_rows() -> None:
     np.testing.assert_array_equal(run(op, tokens=ragged.slice(0, 4)).values, parts.values)  # type: ignore[attr-defined]
 
 
+def test_ragged_rows_may_begin_after_the_first_value() -> None:
+    """The result used to keep offsets that begin elsewhere than its values."""
+    ragged = Ragged.of([ids(1, n)[0] for n in (7, 5, 0, 30)])
+    op = TokenReplace(60, special=SPECIAL, rate=0.5)
+    made = run(op, tokens=Ragged(ragged.values, ragged.offsets[1:]))
+    alone = run(op, tokens=Ragged.of([ragged[i] for i in (1, 2, 3)]))
+    assert [row.tolist() for row in made] == [row.tolist() for row in alone]  # type: ignore[attr-defined]
+
+
 def test_an_id_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         run(TokenMask(300, special=()), tokens=np.zeros((2, 3), np.uint8))

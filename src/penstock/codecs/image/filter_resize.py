@@ -15,43 +15,51 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import UsageError
 
-F64 = NDArray[np.float64]
+
+def _triangle(xp: Any, x: Any) -> Any:
+    return xp.maximum(1 - xp.abs(x), 0)
 
 
-def _triangle(x: F64) -> F64:
-    return np.maximum(0.0, 1.0 - np.abs(x))
-
-
-def _cubic(x: F64) -> F64:
+def _cubic(xp: Any, x: Any) -> Any:
     """Keys' cubic with a = -0.5."""
-    x = np.abs(x)
+    x = xp.abs(x)
     near = (1.5 * x - 2.5) * x * x + 1.0
     far = ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
-    return np.where(x < 1, near, np.where(x < 2, far, 0.0))
+    return xp.where(x < 1, near, xp.where(x < 2, far, 0.0))
 
 
-FILTERS: dict[str, tuple[Callable[[F64], F64], float]] = {"bilinear": (_triangle, 1.0), "bicubic": (_cubic, 2.0)}
+FILTERS: dict[str, Callable[[Any, Any], Any]] = {"bilinear": _triangle, "bicubic": _cubic}
 METHODS = ("bilinear", "bicubic", "nearest")
+
+
+def filter_weights(xp: Any, pixels: Any, outputs: Any, scale: Any, method: str = "bilinear", inside: Any = None) -> Any:
+    """Returns the matrix (..., outputs, pixels) that resizes one axis; each row sums to 1.
+
+    `pixels` and `outputs` are pixel numbers before and after as floats, `scale` is size before / size after; other
+    axes broadcast. Computed in their dtype with `xp`: NumPy, or an object with its `abs`, `maximum` and `where`.
+    Pixels for which `inside` is False get no weight.
+    """
+    centres = (outputs[:, None] + 0.5) * scale
+    matrix = FILTERS[method](xp, (pixels + 0.5 - centres) / xp.maximum(scale, 1))
+    if inside is not None:
+        matrix = matrix * inside
+    return matrix / matrix.sum(axis=-1, keepdims=True)
 
 
 @lru_cache(maxsize=64)
 def weights(before: int, after: int, method: str = "bilinear") -> NDArray[np.float32]:
-    """Returns the matrix (after, before) that resizes one axis; each row sums to 1.
+    """Returns the matrix (after, before) that resizes one axis, computed in float64; each row sums to 1.
 
     >>> weights(4, 2).tolist()[0] == [np.float32(w / 7) for w in (3, 3, 1, 0)]
     True
     """
-    scale = before / after
-    centres = (np.arange(after) + 0.5) * scale
+    scale = np.float64(before / after)
     if method == "nearest":
         matrix = np.zeros((after, before))
+        centres = (np.arange(after) + 0.5) * scale
         matrix[np.arange(after), np.minimum(centres.astype(np.int64), before - 1)] = 1.0
     else:
-        shape, support = FILTERS[method]
-        wide = max(scale, 1.0)
-        offsets = (np.arange(before) + 0.5 - centres[:, None]) / wide
-        matrix = np.where(np.abs(offsets) < support, shape(offsets), 0.0)
-        matrix /= matrix.sum(axis=1, keepdims=True)
+        matrix = filter_weights(np, np.arange(before, dtype=float), np.arange(after, dtype=float), scale, method)
     out = matrix.astype(np.float32)
     out.setflags(write=False)  # cached: shared by every caller
     return out

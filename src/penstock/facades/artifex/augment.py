@@ -12,10 +12,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from penstock.augment import image_jax as image_ops
-from penstock.augment import spec
-from penstock.augment.field_jax import normal
-from penstock.augment.text_jax import draw_ids, open_to_change, pick
+from penstock.augment import AudioNoise, Brightness, Contrast, Flip, Gain, Noise, Rot90, Shift
+from penstock.augment.arrays import apply_all
+from penstock.augment.arrays_jax import jax_arrays
+from penstock.augment.kinds import AUDIO, IMAGES
+from penstock.augment.operations.tokens import ordinary, picked, random_ids
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
 
@@ -123,53 +124,56 @@ def _array(value: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _compiled(one: Callable[..., Any], batched: bool, *static: Any) -> Any:
-    """`one(row, key, *static, ...)` compiled, over a batch if asked with a key per row."""
+def _compiled(rows_of: Callable[..., Any], batched: bool, *static: Any) -> Any:
+    """`rows_of(rows, keys, *static, ...)` compiled, for a batch and one key, or for one row."""
     jax = _jax()
-
-    def single(row: Any, key: Any, *more: Any) -> Any:
-        return one(row, key, *static, *more)
 
     def batch(rows: Any, key: Any, *more: Any) -> Any:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.arange(rows.shape[0]))
-        return jax.vmap(single, (0, 0, *[None] * len(more)))(rows, keys, *more)
+        return rows_of(rows, keys, *static, *more)
+
+    def single(row: Any, key: Any, *more: Any) -> Any:
+        return rows_of(row[None], key[None], *static, *more)[0]
 
     return jax.jit(batch if batched else single)
 
 
-def _draw(key: Any, fields: int, numbers: int = 0) -> tuple[Any, list[dict[str, Any]]]:
-    """Uniform numbers in [0, 1), and keys of noise fields: all from one call, as each one more costs a second of
-    compiling."""
+def _draw(keys: Any, fields: int, numbers: int = 0) -> tuple[list[Any], list[dict[str, Any]]]:
+    """For each row: `numbers` uniform numbers in [0, 1), and the keys of `fields` noise fields. All from one call, as
+    each further call adds a second of compiling."""
     jax = _jax()
-    words = jax.random.bits(key, (numbers + 2 * fields,), "uint32")
-    unit = (words[:numbers] >> 8).astype(jax.numpy.float32) * 2.0**-24
+    words = jax.vmap(lambda key: jax.random.bits(key, (numbers + 2 * fields,), "uint32"))(keys)
+    unit = (words[:, :numbers] >> 8).astype(jax.numpy.float32) * 2.0**-24
     starts = range(numbers, numbers + 2 * fields, 2)
-    return unit, [{"k0": words[i], "k1": words[i + 1]} for i in starts]
+    return [unit[:, i] for i in range(numbers)], [{"k0": words[:, i], "k1": words[:, i + 1]} for i in starts]
 
 
-def _image(image: Any, key: Any) -> Any:
-    jnp, dtype = _jax().numpy, image.dtype
-    (flips, turns, light, contrast, level), (field,) = _draw(key, 1, 5)
-    steps = 4 if image.shape[0] == image.shape[1] else 2
-    k = (turns * steps).astype(jnp.int32) * (4 // steps)
-    x = image_ops.as_float(image)
-    x = image_ops.touch(spec.Flip(), x, {"on": flips < 0.5})
-    x = image_ops.rot90(None, x, {"k": k})
-    x = image_ops.brightness(None, x, {"factor": 0.8 + 0.4 * light})
-    x = image_ops.contrast(None, x, {"factor": 0.8 + 0.4 * contrast})
-    x = image_ops.noise(None, x, {"level": 0.05 * level, **field})
-    return image_ops.as_type(x, dtype)
+def _image(images: Any, keys: Any) -> Any:
+    xp = jax_arrays()
+    (flips, turns, light, contrast, level), (field,) = _draw(keys, 1, 5)
+    steps = 4 if images.shape[1] == images.shape[2] else 2
+    drawn: tuple[dict[str, Any], ...] = (
+        {"on": flips < 0.5},
+        {"k": (turns * steps).astype("int32") * (4 // steps)},
+        {"factor": 0.8 + 0.4 * light},
+        {"factor": 0.8 + 0.4 * contrast},
+        {"level": 0.05 * level, **field},
+    )
+    return apply_all(xp, IMAGES, (Flip(), Rot90(), Brightness(), Contrast(), Noise()), images, drawn)
 
 
-def _audio(audio: Any, key: Any) -> Any:
-    jnp = _jax().numpy
-    (gain, shift, level), (field,) = _draw(key, 1, 3)
+def _audio(audio: Any, keys: Any) -> Any:
+    xp = jax_arrays()
+    (gain, shift, level), (field,) = _draw(keys, 1, 3)
     most = audio.shape[-1] // 10
-    by = (shift * (2 * most + 1)).astype(jnp.int32) - most
-    x = jnp.roll(audio.astype(jnp.float32) * (0.7 + 0.6 * gain), by, axis=-1)
-    x = x + 0.05 * level * normal(field["k0"], field["k1"], x.size).reshape(x.shape)
-    peak = jnp.abs(x).max()
-    return jnp.where(peak > 0, x / jnp.where(peak > 0, peak, 1), x)
+    drawn: tuple[dict[str, Any], ...] = (
+        {"factor": 0.7 + 0.6 * gain},
+        {"shift": (shift * (2 * most + 1)).astype("int32") - most},
+        {"level": 0.05 * level, **field},
+    )
+    x = apply_all(xp, AUDIO, (Gain(), Shift(), AudioNoise()), audio.astype("float32"), drawn)
+    peak = xp.abs(x).max(axis=-1, keepdims=True)
+    return xp.where(peak > 0, x / xp.where(peak > 0, peak, 1), x)
 
 
 def _text(tokens: Any, vocab_size: int, key: Any, mask_id: int, special_ids: tuple[int, ...], batched: bool) -> Any:
@@ -185,14 +189,15 @@ def _text(tokens: Any, vocab_size: int, key: Any, mask_id: int, special_ids: tup
     return _compiled(_tokens, batched, mask_id, special)(_array(tokens), key, choices)
 
 
-def _tokens(tokens: Any, key: Any, mask_id: int, special: tuple[int, ...], choices: Any) -> Any:
-    jnp = _jax().numpy
-    place = jnp.arange(tokens.shape[-1], dtype=jnp.uint32)
-    _, (masks, swaps, ids) = _draw(key, 3)
-    free = open_to_change(tokens, special)
-    out = jnp.where(pick(masks, place, 0.15) & free, jnp.asarray(mask_id, tokens.dtype), tokens)
-    random_ids = draw_ids(ids, place, choices, special).astype(tokens.dtype)
-    return jnp.where(pick(swaps, place, 0.05) & free, random_ids, out)
+def _tokens(tokens: Any, keys: Any, mask_id: int, special: tuple[int, ...], choices: Any) -> Any:
+    xp = jax_arrays()
+    positions = xp.counters(tokens.shape[-1], tokens)
+    _, fields = _draw(keys, 3)
+    masks, swaps, ids = ((field["k0"][:, None], field["k1"][:, None]) for field in fields)
+    free = ordinary(xp, tokens, special)
+    out = xp.where(picked(xp, *masks, positions, 0.15) & free, xp.constant(mask_id, tokens), tokens)
+    new = random_ids(xp, *ids, positions, choices.astype("uint32"), special).astype(tokens.dtype)
+    return xp.where(picked(xp, *swaps, positions, 0.05) & free, new, out)
 
 
 def _check_rate(sample_rate: int) -> None:

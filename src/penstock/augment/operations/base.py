@@ -1,0 +1,107 @@
+"""`Op`: what every augmentation operation is.
+
+An operation is a frozen dataclass with its ranges and its probability `p`; two equal definitions do the same to the
+same keys. Ranges are checked when it is made. `amount` is half the width of a range around "no change"
+(`Brightness(0.2)` draws a factor from 0.8 to 1.2), or the range itself as (low, high).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, cast
+
+from penstock.augment.arrays import Arrays
+from penstock.augment.params import Drawn, uniform
+from penstock.core.errors import UsageError
+from penstock.core.randomness import U64
+
+Range = tuple[float, float]
+Shape = tuple[int, ...]
+
+
+class Op(ABC):
+    """One augmentation: `draw` makes parameters from row keys, `apply` uses them on a batch of any framework."""
+
+    kind: ClassVar[str] = "image"
+    """The kind of column it works on: image, audio or tokens."""
+    exact: ClassVar[bool] = False
+    """True if it only moves or sets values, so that integers stay integers; others compute in float32."""
+    mixes: ClassVar[bool] = False
+    """True if a row's result depends on other rows of the batch."""
+    row_by_row: ClassVar[bool] = False
+    """True if it is faster on the host one row at a time: rows then stay in the processor's cache."""
+    p: float = 1.0
+
+    def draw(self, keys: U64, shape: Shape) -> Drawn:
+        """Parameters for rows of `shape`, one entry of each array per key; raises if rows of that shape do not fit."""
+        return {}
+
+    @abstractmethod
+    def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
+        """The operation on a batch `x` with parameters `p`, in the framework of `xp`. Must not write to `x` or `p`."""
+
+    def check_dtype(self, dtype: Any) -> None:  # noqa: B027  most operations work on any dtype
+        """Raises if it cannot work on a column of this dtype."""
+
+    def shape(self, shape: Shape) -> Shape:
+        """Shape of one row after the operation."""
+        return shape
+
+    def spec(self) -> dict[str, Any]:
+        """The definition as plain JSON, for fingerprints.
+
+        >>> from penstock.augment import Flip
+        >>> Flip().spec()
+        {'op': 'Flip', 'axis': 'horizontal', 'p': 0.5}
+        """
+        plain = {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
+        return {"op": type(self).__name__} | {k: list(v) if isinstance(v, tuple) else v for k, v in plain.items()}
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p <= 1:
+            raise self._wrong("p, a probability from 0 to 1,", self.p)
+
+    def _wrong(self, expected: str, got: Any, fix: str = "") -> UsageError:
+        name = type(self).__name__
+        return UsageError(f"{expected} in {name}", got=repr(got), where=f"augment operation {name}", fix=fix or FIX)
+
+    def _misfit(self, expected: str, shape: Shape, fix: str) -> UsageError:
+        where = f"augment operation {type(self).__name__}"
+        return UsageError(expected, got=f"rows of shape {shape}", where=where, fix=fix)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _range(self, name: str, around: float | None, least: float, most: float = float("inf")) -> None:
+        """Makes field `name` a (low, high): one number is a half width `around` a centre, or (0, number)."""
+        given = getattr(self, name)
+        try:
+            if isinstance(given, int | float):
+                pair = (0.0, float(given)) if around is None else (around - float(given), around + float(given))
+            else:
+                low, high = given
+                pair = (float(low), float(high))
+        except (TypeError, ValueError):
+            raise self._wrong(f"{name} as one number or (low, high)", given) from None
+        if not least <= pair[0] <= pair[1] <= most:
+            raise self._wrong(f"{name} within {least:g} <= low <= high <= {most:g}", given)
+        self._set(name, pair)
+
+
+FIX = "use a range inside these bounds, or leave the operation out"
+
+
+@dataclass(frozen=True)
+class Factor(Op):
+    """Base of operations that draw one factor around 1."""
+
+    amount: float | Range = 0.2
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._range("amount", 1.0, 0.0)
+
+    def draw(self, keys: U64, shape: Shape) -> Drawn:
+        return {"factor": uniform(keys, self.amount)}
