@@ -121,6 +121,8 @@ FILES = (
 
 FORMATS = {known.name: known for known in (*DATASETS, *FILES)}
 TEXT_FORMATS = tuple(known.name for known in FILES if known.one_pass)
+_LOOKED_AT = 1000
+_SUFFIXES = tuple(suffix for known in FORMATS.values() for suffix in (*known.suffixes, *known.pair))
 _TEXTS = tuple(suffix for known in FILES if known.one_pass for suffix in known.suffixes)
 
 
@@ -174,14 +176,14 @@ def names_files(items: Sequence[object]) -> bool:
     """Whether a list holds paths; False when it holds data. A list of both is refused.
 
     A str is a path when it is a URL, ends like a file of a known format without a space in it, ends in "/*", or names
-    something that exists.
+    something that exists. Of a long list the first thousand items are looked at.
 
     >>> names_files(["a.jsonl", "b.jsonl.gz"]), names_files(["What is a.jsonl?"]), names_files([{"text": "a.jsonl"}])
     (True, False, False)
     """
     if not items or not isinstance(items[0], str | os.PathLike):
         return False
-    found = [_names_file(item) for item in items]
+    found = [_names_file(item) for item in items[:_LOOKED_AT]]
     if any(found) and not all(found):
         raise UsageError(
             "only paths or only texts (or records)",
@@ -197,9 +199,7 @@ def _names_file(item: object) -> bool:
         return isinstance(item, os.PathLike)
     if not item or len(item) > 1024 or "\n" in item or "\0" in item:
         return False
-    plain = " " not in item and (
-        "://" in item or item.endswith(("/*", "/**")) or any(known.has_suffix(item) for known in FORMATS.values())
-    )
+    plain = " " not in item and ("://" in item or item.endswith(("/*", "/**")) or item.lower().endswith(_SUFFIXES))
     return plain or os.path.exists(item)
 
 

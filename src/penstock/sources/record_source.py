@@ -18,10 +18,8 @@ from penstock.core.columns import Columns, from_rows
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.sources.base import Source
 from penstock.sources.hf import HFDataset
-from penstock.sources.records import data_kind, refused_table
+from penstock.sources.records import PLAIN, data_kind, refused_table
 from penstock.sources.tfds import TFDSource
-
-_PLAIN = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
 
 
 class RecordSource:
@@ -88,7 +86,7 @@ class RecordSource:
 
 def _content(record: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(record, option=_PLAIN)
+        return orjson.dumps(record, option=PLAIN)
     except TypeError as error:
         raise UsageError(
             "records of plain data, or a dataset with a fingerprint",

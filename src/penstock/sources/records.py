@@ -32,7 +32,7 @@ _TABLES = {
     ("pyarrow", "Table"): "datasets.Dataset(table), or table.to_pylist()",
 }
 _HF = {"Dataset": "hf", "IterableDataset": "hf stream", "DatasetDict": "hf splits", "IterableDatasetDict": "hf splits"}
-_PLAIN = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
+PLAIN = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
 
 
 def data_kind(data: Any) -> DataKind:
@@ -103,7 +103,7 @@ class ListRecords:
         if not isinstance(self.items, list | tuple):
             return f"{type(self.items).__module__}.{type(self.items).__qualname__}:{len(self)}"
         try:
-            return hashing.content_id(orjson.dumps(item, option=_PLAIN) for item in self.items)
+            return hashing.content_id(orjson.dumps(item, option=PLAIN) for item in self.items)
         except TypeError:
             return f"objects:{len(self)}"
 
