@@ -45,6 +45,7 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (ps.read_parquet, {"paths": "x", "colums": ["a"]}, "read_parquet()", "columns=['a']"),
     (ps.mix, {"pipelines": [], "probabilities": [0.5]}, "mix()", "weights=[0.5]"),
     (ps.open_store, {"path": "x", "verfy": "off"}, "open_store()", "verify='off'"),
+    (ps.prepare_prompts, {"source": [], "engine": 0, "out": "x", "restrt": True}, "prepare_prompts()", "restart=True"),
 ]
 
 

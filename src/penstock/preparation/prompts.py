@@ -19,6 +19,7 @@ import orjson
 from penstock.chat.chat_template import ChatTemplate
 from penstock.chat.engine import PromptEngine
 from penstock.collate.tokens import IGNORE
+from penstock.core.arguments import explained
 from penstock.core.columns import Ragged
 from penstock.core.errors import LimitError, RecordError, UsageError
 from penstock.plan.definition import Definition
@@ -36,6 +37,7 @@ from penstock.steps.masks import RUNS, encode_runs
 _DECIDES = ("mask", "max_length", "truncation", "system", "boundary", "specials", "turn")
 
 
+@explained
 def prepare_prompts(
     source: Any,
     engine: PromptEngine,
