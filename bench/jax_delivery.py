@@ -62,11 +62,11 @@ def hugging_face(rows: list[np.ndarray]) -> Any:
     import datasets
 
     from penstock.core import columns
-    from penstock.steps.node import Picks
     from penstock.steps.pad import Pad
+    from penstock.steps.picks import Picks
 
     ids = columns.Ragged.of(rows)
-    padded = Pad(LENGTH, truncate=True).apply({"input_ids": ids}, Picks(np.empty(0, np.int64), 0), 0)
+    padded = Pad(LENGTH, truncate=True).padded({"input_ids": ids}, Picks(np.empty(0, np.int64), 0))
     plain = {name: np.asarray(padded[name], np.int32) for name in NAMES}
     kind = datasets.Features({name: datasets.List(datasets.Value("int32"), length=LENGTH) for name in NAMES})
     return plain, datasets.Dataset.from_dict(plain, features=kind)

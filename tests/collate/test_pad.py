@@ -15,8 +15,8 @@ from penstock import RecordError, UsageError
 from penstock.collate.layout import check_padding, lay_out, valid_mask
 from penstock.collate.pad import as_row, counts_of, place
 from penstock.core.columns import Ragged
-from penstock.steps.node import Picks
 from penstock.steps.pad import Pad
+from penstock.steps.picks import Picks
 
 KINDS = {
     "lists": lambda rows: rows,
@@ -162,8 +162,8 @@ def test_ragged_rows_are_judged_by_what_they_hold() -> None:
 def test_the_pad_step_refuses_tokens_that_are_not_integers() -> None:
     column, picks = Ragged.of([[1.5, 2.0], [3.0]]), Picks(np.array([7, 4]), 0)
     with pytest.raises(RecordError, match=r"rows of integers(.|\n)*where: record 7, row 0 of the batch"):
-        Pad().apply({"input_ids": column}, picks, 0)
-    assert Pad().apply({"x": column}, picks, 0)["x"].tolist() == [[1.5, 2.0], [3.0, 0.0]]
+        Pad().padded({"input_ids": column}, picks)
+    assert Pad().padded({"x": column}, picks)["x"].tolist() == [[1.5, 2.0], [3.0, 0.0]]
 
 
 def test_a_row_longer_than_the_length() -> None:

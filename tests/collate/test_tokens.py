@@ -15,8 +15,8 @@ from penstock.collate.tokens import IGNORE, pad_token_columns
 from penstock.core.columns import Ragged
 from penstock.facades.capibara.collate import collate, examples_of
 from penstock.facades.capibara.fill import Fill
-from penstock.steps.node import Picks
 from penstock.steps.pad import Pad
+from penstock.steps.picks import Picks
 
 PAD = 9
 PICKS = Picks(np.empty(0, np.int64), 0)
@@ -62,7 +62,7 @@ def test_everyone_pads_by_the_same_rules(batch: dict[str, Any], width: int, side
     made = {
         "lists": pad_token_columns(rows, layout, PAD, mask=mask),
         "ragged": pad_token_columns(columns["input_ids"], layout, PAD, mask=columns.get("attention_mask")),
-        ".pad()": Pad(to=width, pad_id=PAD, side=side, truncate=True).apply(dict(columns), PICKS, 0),
+        ".pad()": Pad(to=width, pad_id=PAD, side=side, truncate=True).padded(dict(columns), PICKS),
         "collate": create_causal_lm_collate(PAD, padding_side=side, max_length=width, return_tensors="np")(examples),
     }
     if side == "right":

@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.core.columns import Columns, Ragged
+from penstock.core.columns import Ragged
 from penstock.engine.loader import Loader
-from penstock.facades.capibara.fill import Fill, Filled
 from penstock.outputs.jax import JaxOutput
 from penstock.outputs.numpy import NumpyOutput
-from penstock.steps.node import Picks, Shifted
+from penstock.sources.arrays import Arrays
+from penstock.sources.tokens import TokenArray
+from penstock.steps.node import SourceNode
+from penstock.steps.pad import Pad, Padding
+from penstock.steps.pad_rows import PadRecipe
+from penstock.steps.rows import Rows
+from penstock.steps.windows import Shifted
 
 NAMES = ("input_ids", "attention_mask", "labels")
 
@@ -22,35 +27,40 @@ def documents(dtype: type, seed: int = 0) -> Ragged:
     return Ragged.of([rng.integers(0, 200, n).astype(dtype) for n in (5, 0, 1, 2, 8, 9, 30, 7, 3, 1)])
 
 
-def filled(columns: Columns, length: int, pad_id: int) -> Columns:
-    return Fill(length, pad_id).apply(columns, Picks(np.empty(0, np.int64), 0), 0)
+def opened(tokens: Ragged, length: int, pad_id: int, compact: bool) -> Rows:
+    node = SourceNode(TokenArray(tokens.values, tokens.offsets), 0)
+    padded = Padding(Pad(length, pad_id=pad_id, truncate=True), own=False).on_rows(node)
+    assert padded is not None
+    return padded.open(node.pick(np.arange(len(tokens)), 0), compact)(0, len(tokens))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int32, np.int64])
 @pytest.mark.parametrize(("length", "pad_id"), [(8, 0), (1, 7), (40, 199)])
 def test_the_recipe_makes_what_the_step_makes(dtype: type, length: int, pad_id: int) -> None:
-    columns: Columns = {"input_ids": documents(dtype)}
-    small = Fill(length, pad_id).compact(columns)
+    tokens = documents(dtype)
+    expected = opened(tokens, length, pad_id, compact=False).columns(0, len(tokens), None)
+    small = opened(tokens, length, pad_id, compact=True).compact(0, len(tokens))
     assert small is not None
-    assert sum(array.nbytes for array in small.values()) < sum(
-        array.nbytes for array in filled(columns, length, pad_id).values()
-    )
+    assert sum(array.nbytes for array in small.values()) < sum(array.nbytes for array in expected.values())
     for xp in (np, jax.numpy):
         made = small.recipe.expand(xp, small)
-        for name, expected in filled(columns, length, pad_id).items():
+        for name in NAMES:
             assert made[name].dtype == np.int32
-            assert np.array_equal(made[name], expected), name
+            assert np.array_equal(made[name], expected[name]), name
 
 
 def test_rows_with_more_than_tokens_are_not_made_small() -> None:
-    tokens = documents(np.uint16)
-    assert Fill(8).compact({"input_ids": tokens, "labels": tokens}) is None
-    assert Fill(8).compact({"input_ids": tokens, "language": np.zeros(len(tokens))}) is None
-    assert Fill(8).compact({"input_ids": np.zeros((2, 8), np.int32)}) is None
+    for columns in ({"labels": [[5]]}, {"language": [0]}):
+        node = SourceNode(Arrays({"input_ids": [[5]], **columns}), 0)
+        padded = Padding(Pad(8, truncate=True), own=False).on_rows(node)
+        assert padded is not None
+        assert padded.open(node.pick(np.arange(1), 0), True)(0, 1).compact(0, 1) is None
+    assert Padding(Pad(8, truncate=True, side="left"), own=False).on_rows(node).recipe is None
+    assert Padding(Pad("longest"), own=False).on_rows(node) is None
 
 
 def test_equal_recipes_are_one_program() -> None:
-    assert Filled(8, 0) == Filled(8, 0) != Filled(8, 1)
+    assert PadRecipe(8, 0) == PadRecipe(8, 0) != PadRecipe(8, 1)
     assert hash(Shifted("a", "b")) == hash(Shifted("a", "b"))
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.engine.batches import Work
+from penstock.engine.batches import Batches
 from penstock.steps.pack_layout import holes_between
-from penstock.steps.pack_rows import Packed
+from penstock.steps.pack_rows import PackRows
 from tests.steps.test_pack import documents, store, tokens
 
 LENGTHS = [90, 30, 200, 70, 51, 102, 4, 500, 33, 64, 65, 63, 1, 128] * 6
@@ -33,8 +33,8 @@ KINDS: dict[str, dict[str, Any]] = {
 def later(pipeline: ps.Pipeline) -> bool:
     """Whether batches of this pipeline are made as they are delivered."""
     loader = pipeline.to_numpy(threads=0)
-    work = Work(loader._plan, loader._cuts, loader.output, False, loader._stats)
-    return all(isinstance(part, Packed) for part in work.parts(0, 1))
+    work = Batches(loader._plan, loader._cuts, loader.output, False, loader._stats)
+    return all(isinstance(part.rows, PackRows) for part in work.read(0, 1))
 
 
 @pytest.mark.parametrize("masked", [False, True])

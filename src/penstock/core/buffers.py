@@ -118,6 +118,10 @@ class Aligned(Buffers):
                 self._block_bytes += size
         return _aligned_view(block, size, shape, dtype)
 
+    def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The same: every array is a view of its block."""
+        return self.empty(shape, dtype)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Aligned, ()
 

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.columns import nbytes
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import UsageError
 from penstock.core.pickling import Portable
 from penstock.engine.auto_threads import GLANCE, Pace, Trial
-from penstock.engine.batches import Output, Work
+from penstock.engine.batches import Batches
 from penstock.engine.ordered_threads import Ordered
+from penstock.engine.output import Output
+from penstock.engine.stages import Part
 from penstock.engine.stats import Stats
 from penstock.plan import state as states
 from penstock.plan.build import build
@@ -81,8 +82,8 @@ class Loader(Portable, Generic[BatchT]):
             )
         self.definition, self.output = definition, output
         self._plan = build(definition)
-        if (ids := getattr(output, "ids", None)) is not None:
-            self._plan.check_ids(ids)
+        if output.memory is not None:
+            self._plan.check_ids(output.memory.ids)
         if (warning := self._plan.warning) is not None:
             warnings.warn(warning, UserWarning, stacklevel=4)  # past the wrapper of `to_*`
         self._rows = batch.rows(definition.world)
@@ -218,8 +219,8 @@ class Loader(Portable, Generic[BatchT]):
         shown = f", left_out={lost}" if lost else ""
         return f"Loader(to={self.output.name}, step={self._step}, threads={threads}{shown})"
 
-    def _work(self) -> Work:
-        return Work(self._plan, self._cuts, self.output, self._pad, self._stats)
+    def _work(self) -> Batches:
+        return Batches(self._plan, self._cuts, self.output, self._pad, self._stats)
 
     def _begin(self, step: int, stop: int | None, threads: int) -> tuple[Items, Callable[[Any], Any] | None]:
         """Starts computing batches [step, stop); gives the items and what is still to do to each."""
@@ -240,17 +241,17 @@ class Loader(Portable, Generic[BatchT]):
             )
             return isolated, None
         ordered = Ordered(
-            work.ready if threads else work.parts,
+            work.batches if threads else work.read,
             step,
             stop,
             threads=threads,
             ahead=self._prefetch,
             max_bytes=self._max_bytes,
-            size_of=_bytes_of(self.output) if threads else _bytes,
+            size_of=self.output.nbytes if threads else _part_bytes,
             range_bytes=APART_BYTES if threads else NEAR_BYTES,
             timeout=self._timeout,
         )
-        return ordered, work.delivery(threads > 0)
+        return ordered, None if threads else work.make
 
 
 def _run(loader: Loader[BatchT], stop: int | None, items: Items, deliver: Callable[[Any], Any] | None) -> Run[BatchT]:
@@ -307,12 +308,8 @@ def _run(loader: Loader[BatchT], stop: int | None, items: Items, deliver: Callab
         items.close()
 
 
-def _bytes_of(output: Output) -> Callable[[Any], int]:
-    return lambda item: item.nbytes if isinstance(item, np.ndarray) else output.nbytes(item)
-
-
-def _bytes(part: Any) -> int:
-    return nbytes(part) if isinstance(part, dict) else int(part.nbytes)
+def _part_bytes(part: Part) -> int:
+    return part.nbytes
 
 
 def _step_number(step: int) -> int:

@@ -37,6 +37,11 @@ class Stats:
             seconds["finish"] += finish
             seconds["deliver"] += deliver
 
+    def finished(self, seconds: float) -> None:
+        """A batch went through its stages."""
+        with self._lock:
+            self._seconds["finish"] += seconds
+
     def delivered(self, seconds: float) -> None:
         """The consumer's own thread made a batch; no other thread adds to this stage meanwhile."""
         self._seconds["deliver"] += seconds

@@ -12,18 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.buffers import Aligned
+from penstock.core.buffers import Aligned, Buffers
 from penstock.core.columns import Columns, Compact, Ragged
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
+from penstock.engine.output import Output
 from penstock.outputs.arrays import narrowed
 from penstock.outputs.numpy import widened
 from penstock.plan.definition import Definition
+from penstock.steps.rows import Memory
 
 QUICK_BYTES = 4 << 20  # larger batches are taken over by JAX without a copy where they can be
 
 
-class JaxOutput:
+class JaxOutput(Output):
     """Arrays of the rows, or with `micro_batches=k` of shape (k, rows / k, ...) for gradient accumulation.
 
     Micro-batch j holds rows j, j + k, j + 2k...: the same rows for any number of processes and devices.
@@ -35,8 +37,7 @@ class JaxOutput:
         self.jax = need("jax", extra="jax", purpose="for .to_jax()")
         if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:
             raise UsageError("micro_batches of at least 1", got=repr(micro_batches), fix="micro_batches=4")
-        self.ids = np.dtype(ids)
-        self.buffers = Aligned()
+        self.memory: Memory = Memory(np.dtype(ids), Aligned())
         self.sharding, self.micro_batches = sharding, micro_batches
         self.spread = sharding is not None and self.jax.process_count() > 1
         self._world = share_of(sharding)[1] if self.spread else 1
@@ -52,28 +53,19 @@ class JaxOutput:
         return ("cu_seqlens", "max_seqlen") if self.spread else () if whole else ("cu_seqlens",)
 
     @property
-    def expands(self) -> bool:
-        """Whether batches may come as `Compact`; their recipe is then run on the device.
+    def expands(self) -> bool:  # type: ignore[override]
+        """Whether batches are made on the device from compact columns.
 
         Not over several devices: there the arrays are placed one by one, whatever the mesh says of its axes.
         """
-        return self.sharding is None and self.micro_batches == 1 and self.ids == np.int32
+        return self.sharding is None and self.micro_batches == 1 and self.memory.ids == np.int32
 
-    def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
-        if isinstance(columns, Compact):
-            return columns
-        buffers = self.buffers
-        wide = widened(columns, ids, self.ids, buffers)
-        return {name: _narrow(name, column, buffers) for name, column in wide.items()}
+    def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
+        wide = widened(columns, ids, *self.memory)
+        return {name: _narrow(name, column, self.memory.buffers) for name, column in wide.items()}
 
-    def finish(self, columns: Columns) -> dict[str, Any]:
-        """A batch of new, contiguous columns whose token ids have their final type."""
-        return self.batch(self.block(columns, frozenset()))
-
-    def batch(self, columns: Columns) -> dict[str, Any]:
+    def deliver(self, columns: Columns) -> dict[str, Any]:
         """The columns where they belong, in one call for all of them. The transfer goes on after this returns."""
-        if isinstance(columns, Compact):
-            return self._expanded(columns)
         given = columns.items()
         ready = {name: self._checked(name, column) for name, column in given if name not in self._dropped}
         arrays = {name: column for name, column in ready.items() if column.dtype != object}
@@ -85,7 +77,7 @@ class JaxOutput:
             made = self.jax.device_put(arrays, {name: self._sharding(c.ndim) for name, c in arrays.items()})
         return made if len(made) == len(ready) else {name: made.get(name, column) for name, column in ready.items()}
 
-    def _expanded(self, small: Compact) -> dict[str, Any]:
+    def expand(self, small: Compact) -> dict[str, Any]:
         """What the recipe makes of a few small arrays, made on the device by a program that is compiled once."""
         program = self._programs.get(small.recipe)
         if program is None:
@@ -205,7 +197,7 @@ def share_of(sharding: Any = None) -> tuple[int, int]:
     return blocks.index(tuple(sorted(held[me]))), len(blocks)
 
 
-def _narrow(name: str, column: Any, buffers: Aligned) -> Any:
+def _narrow(name: str, column: Any, buffers: Buffers) -> Any:
     return column if isinstance(column, Ragged) else narrowed(column, name, buffers.cast)
 
 

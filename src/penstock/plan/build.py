@@ -5,34 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from penstock.core import randomness
-from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.core.ledger import Ledger
 from penstock.order.mix import Mixture
 from penstock.order.weights import proportional
 from penstock.plan.definition import Definition, Mix, Stop, fingerprint_of
-from penstock.steps.base import Context, OnReject
-from penstock.steps.batch import Batch
+from penstock.steps.base import BatchStep, Context, Finish, OnReject, rows_before
 from penstock.steps.ids import check_ids
-from penstock.steps.mapping import MapBatches
-from penstock.steps.mix import Mixed
-from penstock.steps.node import Leaf, Node, Picks
-from penstock.steps.pad import Pad, PadOwn
-from penstock.steps.planned import Planned, PlannedStep, rows_before
-from penstock.steps.shuffle import Shuffle
-
-
-class Finish(Protocol):
-    """What is done to a whole batch. With `whole` it needs all rows of the global batch, on every rank."""
-
-    whole: bool
-
-    def apply(self, columns: Columns, picks: Picks, base: int) -> Columns: ...
+from penstock.steps.node import Node, SourceNode
 
 
 @dataclass(frozen=True)
@@ -72,32 +57,37 @@ class Plan:
     @property
     def warning(self) -> str | None:
         """What the user should know before training."""
-        return self.root.warning if isinstance(self.root, Planned) else None
+        return None if self.root.batch_plan is None else self.root.batch_plan.warning
 
     def check_ids(self, kind: np.dtype[Any]) -> None:
         """Raises unless the token ids and labels of all batches fit `kind`."""
-        pads = [step.pad if isinstance(step, PadOwn) else step for step, _ in self.finish]
-        padding = [p.pad_id for p in pads if isinstance(p, Pad)] if "input_ids" in self.root.ids else []
-        check_ids(kind, self.root, padding, changed=any(isinstance(step, MapBatches) for step, _ in self.finish))
+        padding = [step.pad_id for step, _ in self.finish if step.pad_id is not None]
+        if "input_ids" not in self.root.facts.ids:
+            padding = []
+        check_ids(kind, self.root, padding, changed=any(step.changes_content for step, _ in self.finish))
 
     @property
     def counts_all(self) -> bool:
         """Whether the labels of other ranks can be counted only by making their rows."""
-        return self.root.seal is not None and not self.root.certain
+        return self.root.facts.per_batch is not None and not self.root.facts.certain
 
 
 def build(definition: Definition, on_reject: OnReject = "refill") -> Plan:
     """Builds the nodes; every wrong combination of steps is refused here, before any record is read."""
     ledger, refusals = Ledger(), Ledger()
     root, finish = grow(definition, Context(definition.seed, 0, ledger, refusals, on_reject))
-    planned = next((s for s in definition.steps if isinstance(s, PlannedStep)), None)
+    if finish and definition.batch is not None and root.batch_plan is None and root.facts.per_batch is None:
+        node = finish[0][0].on_rows(root)
+        if node is not None:
+            root, finish = node, finish[1:]
+    planned = next((s for s in definition.steps if s.plans_batches), None)
     if planned is not None and definition.world > 1 and any(step.whole for step, _ in finish):
         raise UsageError(
             f"functions of a rank's own rows after .{planned.name}(), where ranks fill up their shares",
             got="whole=True",
             fix="use .map_batches() without whole, or .batch(n)",
         )
-    if getattr(definition.batch, "balance", False) and not root.weighs:
+    if definition.batch is not None and definition.batch.balance and not root.facts.weighs:
         raise UsageError(
             ".pack(n) before .batch(balance=True), which deals rows by the work that a plan knows of each",
             got="rows of unknown or equal work",
@@ -112,36 +102,38 @@ def grow(definition: Definition, context: Context, first: int = 0) -> tuple[Node
     if isinstance(definition.origin, Mix):
         node = _grow_mix(definition.origin, context, first)
     else:
-        node = Leaf(definition.origin, first)
+        node = SourceNode(definition.origin, first)
     seen: dict[str, int] = {}
     finish: list[tuple[Finish, int]] = []
     batched = ""
     for step in definition.steps:
         place = seen.get(step.name, 0)
         seen[step.name] = place + 1
-        if isinstance(step, Batch | PlannedStep):
+        if step.batch is not None:
             if batched:
                 raise UsageError(f"one .{batched}() in a pipeline", got="two", fix="keep the one you mean")
             batched = step.name
-            if isinstance(step, PlannedStep):
-                node = step.build(node, replace(context, place=place))
-        elif getattr(step, "of_batches", False) or (batched and isinstance(step, MapBatches)):
-            changed = any(isinstance(done, MapBatches) for done, _ in finish)
-            done = step.over(node) if isinstance(step, Pad) and not changed else step
-            finish.append((done, randomness.key(context.seed, step.name, place)))  # type: ignore[arg-type]
+            node = step.build(node, replace(context, place=place))
+        elif isinstance(step, BatchStep) and (batched or step.batches_only):
+            changed = any(done.changes_content for done, _ in finish)
+            facts = replace(node.facts, own_labels=False) if changed else node.facts
+            finish.append((step.on_batches(facts), randomness.key(context.seed, step.name, place)))
         elif batched or finish:
             after = f".{batched}()" if batched else f".{definition.steps[definition.steps.index(step) - 1].name}()"
             fix = f"put .{step.name}() first; after .batch() come only .map_batches(), .pad() and outputs"
-            if any(isinstance(s, PlannedStep) for s in definition.steps) and not isinstance(step, Shuffle):
+            if any(s.plans_batches for s in definition.steps) and step.name != "shuffle":
                 fix = rows_before(batched, step.name)
             raise UsageError(f".{step.name}() before {after}", got=f"{after} and then .{step.name}()", fix=fix)
         else:
             node = step.build(node, replace(context, place=place))
-            node.certain &= not step.changes_content
+            if step.changes_content:
+                node.facts = replace(node.facts, certain=False)
     return node, tuple(finish)
 
 
 def _grow_mix(mix: Mix, context: Context, first: int) -> Node:
+    from penstock.steps.mix import Mixed
+
     children: list[Node] = []
     for branch in mix.branches:
         if branch.batch is not None:

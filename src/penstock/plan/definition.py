@@ -18,7 +18,6 @@ from penstock.order.shard import check_rank, find_rank
 from penstock.sources.base import Source
 from penstock.steps.base import Step
 from penstock.steps.batch import Batch
-from penstock.steps.planned import PlannedStep
 
 Stop = Literal["never", "first", "all"]
 
@@ -61,13 +60,12 @@ class Definition(Immutable):
     @property
     def batch(self) -> Batch | None:
         """How rows make steps: what `.batch()` says, or a step of a plan at a time."""
-        steps = (s if isinstance(s, Batch) else s.batch for s in self.steps if isinstance(s, Batch | PlannedStep))
-        return next(steps, None)
+        return next((s.batch for s in self.steps if s.batch is not None), None)
 
     @property
     def seed(self) -> int:
         """The run's seed: the first one that was given."""
-        return next((int(seed) for s in self.steps if (seed := getattr(s, "seed", None)) is not None), 0)
+        return next((s.run_seed for s in self.steps if s.run_seed is not None), 0)
 
     def parts(self) -> list[tuple[str, str]]:
         """Name and short digest of everything that decides the rows and their order; batch size and world do not."""
@@ -89,7 +87,7 @@ def fingerprint_of(parts: list[tuple[str, str]]) -> str:
 
 def _parts(step: Step) -> list[tuple[str, str]]:
     """One part for a step; one for each argument where another value is another run, so that a refusal can name it."""
-    if not isinstance(step, PlannedStep):
+    if not step.plans_batches:
         return [(step.name, _digest(step.spec()))]
     return [(f"{step.name}.{name}", _digest(value)) for name, value in step.spec().items()]
 

@@ -16,7 +16,6 @@ from penstock.steps.base import Context
 from penstock.steps.batch import Batch
 from penstock.steps.node import Node
 from penstock.steps.pack import Pack
-from penstock.steps.planned import PlannedStep
 
 
 def show(definition: Definition, indent: str = "  ") -> str:
@@ -50,7 +49,7 @@ def _rows(definition: Definition, steps: tuple[Any, ...]) -> str:
     if node.size is None:
         return "  endless"
     last = steps[-1]
-    if isinstance(last, PlannedStep):
+    if last.plans_batches:
         return f"  {node.size:,} batches an epoch{_lost(node)}"
     if not isinstance(last, Batch):
         return f"  {node.size:,} rows" + (_lost(node) if isinstance(last, Pack) else "")

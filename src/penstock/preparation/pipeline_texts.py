@@ -20,7 +20,8 @@ from penstock.plan.row_source import KeptRows
 from penstock.sources.lines import Chunk
 from penstock.steps.base import Context, Step
 from penstock.steps.media import located
-from penstock.steps.node import Above, Fetched, Node, Picks
+from penstock.steps.node import ContentNode, Fetched, Node
+from penstock.steps.picks import Picks
 from penstock.steps.replacement import Noted, rows_asked
 from penstock.steps.skip_errors import SkipErrors
 
@@ -76,7 +77,7 @@ class TextOfRecord(Step):
         return texts
 
 
-class _Texts(Above):
+class _Texts(ContentNode):
     """One column of texts made of all columns of the child.
 
     `skips`: the pipeline skips bad records, so those without a text are rejected too. Errors of the steps before stay

@@ -1,17 +1,26 @@
-"""What a step is: frozen data that builds a node over the node before it."""
+"""What a step is: frozen data that builds a node over the node before it, or is applied to batches.
+
+What a step does to rows is declared in its class, so that nothing else keeps lists of steps.
+"""
 
 from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
 from penstock.core.ledger import Ledger
 from penstock.core.pickling import Immutable
+from penstock.steps.facts import RowFacts
 from penstock.steps.node import Node
+from penstock.steps.picks import Picks
+
+if TYPE_CHECKING:
+    from penstock.steps.batch import Batch
 
 OnReject = Literal["refill", "drop"]
 
@@ -38,12 +47,14 @@ class Step(Immutable, ABC):
 
     A step declares what kind it is: `by_position` steps choose or reorder rows by their number (take, skip, repeat,
     shuffle); after a `changes_content` step, picks alone no longer say what a row is (filter, map, map_batches,
-    skip_errors); a `selects` step keeps some of the records (filter).
+    skip_errors); a `selects` step keeps some of the records (filter); a `plans_batches` step stands in the place of
+    `.batch()` (bucket, batch_tokens).
     """
 
     by_position: ClassVar[bool] = False
     changes_content: ClassVar[bool] = False
     selects: ClassVar[bool] = False
+    plans_batches: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -54,6 +65,16 @@ class Step(Immutable, ABC):
         """Everything that decides what this step does, in plain JSON; functions by their code."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
+    @property
+    def batch(self) -> Batch | None:
+        """How rows make batches, if this step says so."""
+        return None
+
+    @property
+    def run_seed(self) -> int | None:
+        """The seed of the run, if this step sets one."""
+        return None
+
     @abstractmethod
     def build(self, child: Node, context: Context) -> Node:
         """The node of this step over `child`."""
@@ -62,6 +83,41 @@ class Step(Immutable, ABC):
         given = ((f, getattr(self, f.name)) for f in fields(self))
         shown = ((f.name, v) for f, v in given if v is not None and not (v is False and f.default is False))
         return ", ".join(f"{name}={_short(v)}" for name, v in shown)
+
+
+class Finish(Protocol):
+    """What is done to a batch. With `whole` it needs all rows of the global batch, on every rank."""
+
+    @property
+    def whole(self) -> bool: ...
+
+    @property
+    def changes_content(self) -> bool:
+        """Whether only a user's function knows what the columns hold afterwards."""
+        ...
+
+    @property
+    def pad_id(self) -> int | None:
+        """The token id that it pads with."""
+        ...
+
+    def apply(self, columns: Columns, picks: Picks, base: int) -> Columns:
+        """The columns of a batch; `base` is the key of the step's randomness."""
+        ...
+
+    def on_rows(self, child: Node) -> Node | None:
+        """The same as a node over `child`, where no row needs to know the others of its batch; None where one does."""
+        ...
+
+
+class BatchStep(Step):
+    """A step that works on batches: with `batches_only` always, otherwise when it comes after `.batch()`."""
+
+    batches_only: ClassVar[bool] = True
+
+    @abstractmethod
+    def on_batches(self, facts: RowFacts) -> Finish:
+        """What is done to batches of rows of which `facts` are known."""
 
 
 def whole_number(step: Step, name: str, least: int | None, expected: str, fix: str = "") -> None:
@@ -91,3 +147,9 @@ def _short(value: Any) -> str:
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__name__))
     return repr(value)
+
+
+def rows_before(verb: str, other: str = "") -> str:
+    """What to do instead of steps between documents and a plan over all of them."""
+    steps = f".{other}()" if other else ".take(), .filter(), .map() and the like"
+    return f"put {steps} before .tokenize(); after .{verb}() come only .map_batches(), .pad() and outputs"

@@ -53,5 +53,9 @@ class Batch(Step):
             )
         return size
 
+    @property
+    def batch(self) -> Batch:
+        return self
+
     def build(self, child: Node, context: Context) -> Node:
         return child

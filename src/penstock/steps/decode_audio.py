@@ -24,7 +24,8 @@ from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageEr
 from penstock.steps.base import Context
 from penstock.steps.mapping import row_keys
 from penstock.steps.media import Media, MediaStep, located, payloads
-from penstock.steps.node import Above, Fetched, Node, Picks
+from penstock.steps.node import ContentNode, Fetched, Node
+from penstock.steps.picks import Picks
 from penstock.steps.replacement import rows_asked
 
 Offset = Literal["random", "start"]
@@ -153,7 +154,7 @@ class DecodeAudio(MediaStep):
         return function(samples, self.sample_rate, **shared)
 
 
-class _Decoded(Above):
+class _Decoded(ContentNode):
     def __init__(self, child: Node, step: DecodeAudio, base: int) -> None:
         super().__init__(child)
         self.step, self.base = step, base

@@ -30,7 +30,8 @@ from penstock.sources.folders import FilePath, ImageFolder
 from penstock.steps.base import Context
 from penstock.steps.mapping import row_keys
 from penstock.steps.media import Media, MediaStep, located, payloads
-from penstock.steps.node import Above, Fetched, Leaf, Node, Picks
+from penstock.steps.node import ContentNode, Fetched, Node, SourceNode, WrapperNode
+from penstock.steps.picks import Picks
 from penstock.steps.replacement import rows_asked
 from penstock.storage.small_files import Arena, read_whole
 
@@ -181,12 +182,12 @@ def _numbers(stat: Stat) -> tuple[float, ...]:
 
 def _files_of(node: Node) -> ImageFolder | None:
     """The folder that a node reads from, if nothing between looks at the bytes."""
-    while isinstance(node, Above) and type(node).fetch is Above.fetch:
+    while isinstance(node, WrapperNode) and not isinstance(node, ContentNode):
         node = node.child
-    return node.source if isinstance(node, Leaf) and isinstance(node.source, ImageFolder) else None
+    return node.source if isinstance(node, SourceNode) and isinstance(node.source, ImageFolder) else None
 
 
-class _Decoded(Above):
+class _Decoded(ContentNode):
     def __init__(self, child: Node, step: DecodeImages, base: int) -> None:
         super().__init__(child)
         self.step, self.base = step, base

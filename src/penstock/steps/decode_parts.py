@@ -30,7 +30,8 @@ from penstock.core.limits import LIMITS
 from penstock.sources.json_fields import shallow
 from penstock.steps.base import Context, Step
 from penstock.steps.media import located
-from penstock.steps.node import Above, Fetched, Node, Picks
+from penstock.steps.node import ContentNode, Fetched, Node
+from penstock.steps.picks import Picks
 from penstock.steps.replacement import rows_asked
 
 TEXT = frozenset(["txt", "text", "caption", "transcript", "md"])
@@ -57,7 +58,7 @@ class DecodeParts(Step):
         return _Decoded(child, self)
 
 
-class _Decoded(Above):
+class _Decoded(ContentNode):
     def __init__(self, child: Node, step: DecodeParts) -> None:
         super().__init__(child)
         self.step = step

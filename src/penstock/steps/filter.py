@@ -18,7 +18,8 @@ from penstock.core.columns import Columns, row, take
 from penstock.core.errors import UserCodeError
 from penstock.steps.base import Context, Step
 from penstock.steps.mapping import check_function, failed, failed_on_rows
-from penstock.steps.node import Above, Fetched, Node, Picks
+from penstock.steps.node import ContentNode, Fetched, Node
+from penstock.steps.picks import Picks
 from penstock.steps.replacement import Kept, Noted, places_of, rows_asked, settle
 
 
@@ -40,7 +41,7 @@ class Filter(Step):
         return _Filtered(child, self, context)
 
 
-class _Filtered(Above):
+class _Filtered(ContentNode):
     def __init__(self, child: Node, step: Filter, context: Context) -> None:
         super().__init__(child)
         self.step, self.on_reject = step, context.on_reject

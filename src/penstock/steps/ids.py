@@ -23,7 +23,7 @@ def check_ids(kind: np.dtype[Any], root: Node, padding: Sequence[int] = (), *, c
     """
     if kind.kind not in "iu":
         raise UsageError("a type of integers for ids=", got=kind.name, fix='ids="int32" or "int64"')
-    bounds, held = root.bounds, np.iinfo(kind)
+    bounds, held = root.facts.bounds, np.iinfo(kind)
     least = min([bounds.least, *padding])
     if least < held.min:
         raise UsageError(

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from penstock.core.errors import UsageError
 from penstock.steps.base import Context, Step, whole_number
-from penstock.steps.node import I64, Above, Epoch, Node, Picks
+from penstock.steps.node import Node, WrapperNode
+from penstock.steps.picks import I64, Epoch, Picks
 
 
 def _whole(step: Step, field: str, least: int) -> None:
@@ -26,7 +27,7 @@ class Take(Step):
         _whole(self, "count", 1)
 
     def build(self, child: Node, context: Context) -> Node:
-        node = Above(child)
+        node = WrapperNode(child)
         node.size = self.count if child.size is None else min(self.count, child.size)
         return node
 
@@ -47,7 +48,7 @@ class Skip(Step):
         return _Skipped(child, self.count)
 
 
-class _Skipped(Above):
+class _Skipped(WrapperNode):
     def __init__(self, child: Node, count: int) -> None:
         super().__init__(child)
         self.count = count
@@ -74,7 +75,7 @@ class Repeat(Step):
         return _Repeated(child, child.size, self.times)
 
 
-class _Repeated(Above):
+class _Repeated(WrapperNode):
     def __init__(self, child: Node, rows: int, times: int | None) -> None:
         super().__init__(child)
         self.rows = rows

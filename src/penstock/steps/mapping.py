@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from penstock.core import randomness
 from penstock.core.columns import Column, Columns, from_rows, row, rows_of
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
-from penstock.steps.base import Context, Step
-from penstock.steps.node import Above, Fetched, Node, Picks
+from penstock.steps.base import BatchStep, Context, Step
+from penstock.steps.facts import RowFacts
+from penstock.steps.node import ContentNode, Fetched, Node
+from penstock.steps.picks import Picks
 from penstock.steps.replacement import locate, rows_asked
 
 
@@ -53,11 +55,12 @@ class Map(Step):
         return _Mapped(child, self.function, randomness.key(context.seed, "map", context.place))
 
 
-class _Mapped(Above):
+class _Mapped(ContentNode):
     def __init__(self, child: Node, function: Callable[..., Any], base: int) -> None:
         super().__init__(child)
         self.function, self.base, self.random = function, base, wants(function, "rng")
-        self.own_labels, self.bounds = False, child.bounds._replace(most=0)  # only the function knows
+        bounds = child.facts.bounds._replace(most=0)  # only the function knows
+        self.facts = replace(self.facts, own_labels=False, bounds=bounds)
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
@@ -119,7 +122,7 @@ def _name(function: Any) -> str:
 
 
 @dataclass(frozen=True)
-class MapBatches(Step):
+class MapBatches(BatchStep):
     """`function(columns) -> columns` for blocks of rows, row by row independent unless `whole`.
 
     Before `.batch()` the block is any number of rows; after it, a batch. With `whole` the function sees the global
@@ -131,9 +134,18 @@ class MapBatches(Step):
     whole: bool = False
     version: str | None = None
 
+    batches_only = False
+    pad_id: ClassVar[int | None] = None
+
     @property
     def name(self) -> str:
         return "map_batches"
+
+    def on_batches(self, facts: RowFacts) -> MapBatches:
+        return self
+
+    def on_rows(self, child: Node) -> None:
+        return None
 
     def __post_init__(self) -> None:
         check_function(self.function, "map_batches")
@@ -159,11 +171,12 @@ class MapBatches(Step):
         return _checked_columns(made, self.function, rows_of(columns))
 
 
-class _MappedBlocks(Above):
+class _MappedBlocks(ContentNode):
     def __init__(self, child: Node, step: MapBatches, base: int) -> None:
         super().__init__(child)
         self.step, self.base = step, base
-        self.own_labels, self.bounds = False, child.bounds._replace(most=0)  # only the function knows
+        bounds = child.facts.bounds._replace(most=0)  # only the function knows
+        self.facts = replace(self.facts, own_labels=False, bounds=bounds)
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)

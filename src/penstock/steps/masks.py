@@ -8,7 +8,7 @@ is a handful of NumPy calls, whatever the number of documents.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.collate.tokens import IGNORE as IGNORE  # noqa: PLC0414 - read as masks.IGNORE by the steps
 from penstock.core.columns import Columns, Ragged
 from penstock.order.ragged_index import I64, prefix
+from penstock.sources.base import ColumnReader
 
 RUNS = "loss_runs"
 
@@ -85,9 +86,9 @@ def counts(runs: Ragged, starts: I64, lengths: I64) -> I64:
 
 def runs_of(source: Any) -> ReadRuns | None:
     """How to read the runs of some documents of a source; None when it has none."""
-    if RUNS not in getattr(source, "columns", ()) or not hasattr(source, "column"):
+    if not isinstance(source, ColumnReader) or RUNS not in source.columns:
         return None
-    return lambda documents: source.column(RUNS, documents)
+    return lambda documents: cast("Ragged", source.column(RUNS, documents))
 
 
 def with_labels(columns: Columns) -> Columns:
@@ -109,3 +110,11 @@ def with_labels(columns: Columns) -> Columns:
         labels[offsets[1:][lengths > 0] - 1] = IGNORE
         out["labels"] = Ragged(labels, offsets)
     return out
+
+
+def count_labels(columns: Columns) -> int:
+    """Labels of a batch other than -100."""
+    labels = columns.get("labels")
+    if labels is None:
+        return 0
+    return int(np.count_nonzero(np.asarray(labels.values if isinstance(labels, Ragged) else labels) != IGNORE))

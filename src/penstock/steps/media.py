@@ -16,7 +16,8 @@ from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources.folders import FilePath
 from penstock.steps.base import Step
-from penstock.steps.node import Node, Picks
+from penstock.steps.node import Node
+from penstock.steps.picks import Picks
 from penstock.steps.replacement import locate
 
 Media = bytes | bytearray | memoryview | FilePath

@@ -14,7 +14,9 @@ import numpy as np
 from penstock.core.columns import Columns, scatter
 from penstock.core.errors import UsageError
 from penstock.order.mix import Mixture
-from penstock.steps.node import I64, Bounds, Epoch, Fetched, Leaf, Node, Picks, rows_at
+from penstock.steps.facts import Bounds, RowFacts
+from penstock.steps.node import Fetched, Node, SourceNode
+from penstock.steps.picks import I64, Epoch, Picks, rows_at
 from penstock.steps.replacement import places_of
 
 
@@ -23,12 +25,16 @@ class Mixed(Node):
 
     def __init__(self, children: Sequence[Node], mixture: Mixture, size: int | None) -> None:
         self.children, self.mixture, self.size = list(children), mixture, size
-        self.ids = frozenset().union(*(c.ids for c in children))
-        self.certain = all(c.certain for c in children)
-        self.weighs = all(c.weighs for c in children)
-        self.own_labels = all(c.own_labels for c in children)
-        self.bounds = Bounds(min(c.bounds.least for c in children), max(c.bounds.most for c in children))
-        self.seal = children[0].seal if all(c.seal == children[0].seal for c in children) else None
+        facts = [child.facts for child in children]
+        per_batch = facts[0].per_batch
+        self.facts = RowFacts(
+            ids=frozenset().union(*(f.ids for f in facts)),
+            bounds=Bounds(min(f.bounds.least for f in facts), max(f.bounds.most for f in facts)),
+            own_labels=all(f.own_labels for f in facts),
+            certain=all(f.certain for f in facts),
+            weighs=all(f.weighs for f in facts),
+            per_batch=per_batch if all(f.per_batch == per_batch for f in facts) else None,
+        )
         counts = [sum(1 for _ in c.leaves()) for c in children]
         self.first = [next(c.leaves()).number for c in children]
         self.last = [first + count for first, count in zip(self.first, counts, strict=True)]
@@ -104,7 +110,7 @@ class Mixed(Node):
         k = next(i for i, last in enumerate(self.last) if leaf < last)
         return {"mixture_source": k} | self.children[k].explain(picks)
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[SourceNode]:
         for child in self.children:
             yield from child.leaves()
 

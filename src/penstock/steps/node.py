@@ -1,100 +1,35 @@
 """What a pipeline is built into: a tree of nodes, each a sequence of rows.
 
-`pick` is arithmetic: positions of this node's sequence -> which record of which source. It touches no data, many
-batches per call. `fetch` reads: picks -> columns. A node above changes positions (shuffle, take), joins trees (mix), or
-changes content (map, filter). Content that cannot be planned (a filter's answer, a bad record) is met in `fetch`, which
-therefore also returns the picks it really used.
+`pick` is arithmetic: positions of this node's sequence -> which record of which source, for many batches in one call.
+`open` prepares to read such picks and returns `read(start, stop) -> Rows`, which reads several batches at once; `Rows`
+then makes the columns of each batch. `fetch` is the same for a few rows in one call: picks -> columns. Content that
+cannot be planned (a filter's answer, a bad record) is found while reading, so `fetch` also returns the picks that it
+really used.
+
+A step's node derives from `WrapperNode` if it changes only positions or facts, from `ContentNode` if it changes what
+the rows hold.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.buffers import Empty
 from penstock.core.columns import Columns
-from penstock.core.errors import BadRecords, StageError, UserCodeError
-from penstock.sources.base import Source, TokenSource
-from penstock.steps.masks import IGNORE, RUNS, with_labels
+from penstock.core.errors import StageError
+from penstock.sources.base import ColumnSource, Source, TokenSource, WindowReader
+from penstock.steps.facts import Bounds, RowFacts
+from penstock.steps.masks import RUNS, with_labels
+from penstock.steps.picks import I64, Epoch, Picks
+from penstock.steps.rows import FetchedRows, Read
 
-I64 = NDArray[np.int64]
-Epoch = int | I64
-
-
-class Layout(Protocol):
-    """What a node has planned of some rows."""
-
-    def rows(self, start: int, stop: int) -> Layout: ...
-
-
-@dataclass(frozen=True)
-class Picks:
-    """Which records make some rows, one entry per row in each array.
-
-    `record` is the record's number in its source, `leaf` the source's number in the tree (None: the only one),
-    `epoch` the pass over that source, `slot` the row's number since the start of the run, and `tries` how many
-    records were refused before this one was found (None: none anywhere). `layout` is what makes up each row, where a
-    node has planned that for many rows at once; without it the node plans again.
-    """
-
-    record: I64
-    epoch: Epoch
-    leaf: I64 | None = None
-    slot: I64 | None = None
-    tries: I64 | None = None
-    layout: Layout | None = None
-
-    def __len__(self) -> int:
-        return len(self.record)
-
-    def rows(self, where: Any) -> Picks:
-        """The picks of some rows."""
-        part = object.__new__(Picks)  # past the constructor of frozen data, which costs more than the slices
-        facts = {k: v[where] if isinstance(v, np.ndarray) else v for k, v in self.__dict__.items()}
-        layout = self.layout
-        if layout is not None:
-            facts["layout"] = layout.rows(*where.indices(len(self))[:2]) if isinstance(where, slice) else None
-        part.__dict__.update(facts)
-        return part
-
-    def put(self, where: I64, other: Picks) -> Picks:
-        """A copy whose rows `where` come from `other`; slots stay."""
-
-        def merged(name: str) -> I64:
-            out = self.column(name).copy()
-            out[where] = other.column(name)
-            return out
-
-        leaf = self.leaf if other.leaf is None else merged("leaf")
-        return Picks(merged("record"), merged("epoch"), leaf, self.slot, merged("tries"))
-
-    def column(self, name: str) -> I64:
-        """The named array in full, whatever short form it is kept in."""
-        value = getattr(self, name)
-        if isinstance(value, np.ndarray):
-            return value
-        return np.full(len(self), 0 if value is None else value, np.int64)
-
-    def with_slot(self, slot: I64) -> Picks:
-        return replace(self, slot=slot)
-
-
-@dataclass(frozen=True)
-class Shifted:
-    """The recipe for two columns that are one array without its last item and without its first."""
-
-    first: str
-    second: str
-
-    def expand(self, xp: Any, columns: Any) -> dict[str, Any]:
-        rows = columns["rows"].astype(xp.int32)
-        return {self.first: rows[:, :-1], self.second: rows[:, 1:]}
+if TYPE_CHECKING:
+    from penstock.steps.planned import PlannedBatches
 
 
 class Fetched(NamedTuple):
@@ -104,113 +39,35 @@ class Fetched(NamedTuple):
     picks: Picks
 
 
-class Seal(Protocol):
-    """The last thing done to a batch, on the rank it is for: adds what belongs to the batch and not to one row.
-
-    `labels` is how many labels of the step count, on all ranks together.
-    """
-
-    def apply(self, columns: Columns, picks: Picks, labels: int) -> Columns: ...
-
-
-@contextmanager
-def rows_at(where: I64) -> Iterator[None]:
-    """Inside, row j is row `where[j]` of the caller: errors that name a row are renumbered on their way out."""
-    try:
-        yield
-    except BadRecords as error:
-        for one in error.errors:
-            one.row = int(where[one.row])
-        raise
-    except UserCodeError as error:
-        if error.row is not None:
-            error.row = int(where[error.row])
-        raise
-
-
-class Heads(NamedTuple):
-    """Documents cut to one length: `read(a, b)` gives rows, of which only the first `counts` tokens are theirs."""
-
-    read: Callable[[int, int], NDArray[Any]]
-    counts: NDArray[np.int32]
-
-
-class Later(Protocol):
-    """A batch that has been read, and is made in the moment it is wanted. It is told from columns by being no dict."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the batch, once it is made."""
-        ...
-
-    def make(self, ids: np.dtype[Any], empty: Empty) -> Columns:
-        """The columns, sealed, with token ids in their final type."""
-        ...
-
-
-class Laid(NamedTuple):
-    """Rows of which batches are best made one by one.
-
-    `read(edges, labels)` reads the batches whose rows lie between `edges`, in the steps of which so many labels count;
-    `labels` is how many of each row do.
-    """
-
-    read: Callable[[list[int], list[int]], list[Later]]
-    labels: list[int]
-
-
-class Bounds(NamedTuple):
-    """The least and the greatest value that columns of token ids may hold, labels among them."""
-
-    least: int = 0
-    most: int = 0
-
-    def with_labels(self, pad_id: int = 0) -> Bounds:
-        """Where labels may be -100, and padding is `pad_id`."""
-        return Bounds(min(self.least, pad_id, IGNORE), max(self.most, pad_id))
-
-    @classmethod
-    def of(cls, dtype: np.dtype[Any], vocab_size: int | None = None) -> Bounds:
-        """By the vocabulary, or by the type of the tokens where it is unknown; none is larger than 2**31."""
-        if dtype.kind not in "iu":
-            return cls()  # recordings: no ids at all
-        return cls(0, min(np.iinfo(dtype).max, (1 << 31) - 1) if vocab_size is None else max(0, vocab_size - 1))
-
-
 class Node(ABC):
-    """A sequence of rows. `size` rows an epoch, or None for an endless one."""
+    """A sequence of rows: `size` rows per epoch, or None if it is endless."""
 
     size: int | None
-    ids: frozenset[str] = frozenset()  # columns that hold token ids; outputs widen them
-    bounds: Bounds = Bounds()  # of the values of `ids`
-    seal: Seal | None = None
-    stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle keeps near these
-    certain: bool = True  # whether picks alone say what `fetch` will give
-    weighs: bool = False  # whether `costs` are known
-    own_labels: bool = False  # whether the labels of its rows were made by Penstock, from the tokens
-    shifted: tuple[str, str] | None = None  # columns that are `spans` without its last item and without its first
-    ahead: int = 1 << 14  # rows to pick in one call: more where a pick is arithmetic, fewer where it costs memory
+    facts: RowFacts = RowFacts()
+    batch_plan: PlannedBatches | None = None  # where a plan says which rows make a step: `.bucket()` and the like
 
     @abstractmethod
-    def pick(self, position: I64, epoch: Epoch) -> Picks: ...
+    def pick(self, position: I64, epoch: Epoch) -> Picks:
+        """The records at these positions of an epoch."""
 
     @abstractmethod
-    def fetch(self, picks: Picks) -> Fetched: ...
+    def fetch(self, picks: Picks) -> Fetched:
+        """The columns of these picks."""
 
-    def spans(self, records: I64) -> Callable[[int, int], NDArray[Any]]:
-        """What `fetch` gives for records [a:b] as one array, not two shifted columns; asked of `shifted` nodes only."""
-        raise StageError("a step whose columns are one array", got=type(self).__name__)
+    def open(self, picks: Picks, compact: bool = False) -> Read:
+        """Prepares to read these picks in stretches; `compact`: the output would rather have `Rows.compact`."""
 
-    def heads(self, records: I64, length: int) -> Heads | None:
-        """The first `length` tokens of each record, if tokens are all it has and can be read like that."""
-        return None
+        def read(start: int, stop: int) -> FetchedRows:
+            return FetchedRows(*self.fetch(picks.rows(slice(start, stop))))
 
-    def laid(self, picks: Picks) -> Laid | None:
-        """How batches of these rows are made one by one, if that is better than `fetch` and the seal for many."""
+        return read
+
+    def heads(self, picks: Picks, length: int) -> Heads | None:
+        """The first `length` tokens of each row, if tokens are all it holds and they can be read like that."""
         return None
 
     def left_out(self) -> dict[str, int]:
-        """What is in no row of an epoch, by what it is and why: `documents_dropped`, `tokens_cut` and the like."""
+        """What is in no row of an epoch, by kind and reason: `documents_dropped`, `tokens_cut` and the like."""
         return {}
 
     @abstractmethod
@@ -218,32 +75,39 @@ class Node(ABC):
         """Where the one row of `picks` comes from, in plain JSON."""
 
     @abstractmethod
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[SourceNode]:
         """The sources of this tree, in the order of their numbers."""
 
     def count_labels(self, picks: Picks) -> int:
-        """How many labels of these rows count, from the plan alone; asked only of nodes with a seal."""
+        """Labels other than -100 in these rows, from the plan alone; called only where `facts.per_batch` is set."""
         raise StageError("a step whose plan knows its labels", got=type(self).__name__)
 
     def costs(self, picks: Picks) -> I64:
-        """The work of each row for attention, from the plan alone; asked only of nodes that `weigh` their rows."""
-        raise StageError("a step whose plan knows the work of its rows", got=type(self).__name__)
+        """The cost of attention for each row, from the plan alone; called only where `facts.weighs`."""
+        raise StageError("a step whose plan knows the cost of its rows", got=type(self).__name__)
 
 
-class Leaf(Node):
+class Heads(NamedTuple):
+    """The first tokens of documents: `read(a, b)` returns rows of one length, of which `counts` tokens are theirs."""
+
+    read: Callable[[int, int], NDArray[Any]]
+    counts: NDArray[np.int32]
+
+
+class SourceNode(Node):
     """The records of one source, in their own order."""
 
     def __init__(self, source: Source, number: int) -> None:
         self.source = source
         self.number = number
         self.size = len(source)
-        self.ids = frozenset(getattr(source, "ids", ()))
+        self.facts = RowFacts()
         if isinstance(source, TokenSource):
-            self.bounds = Bounds.of(source.dtype, source.vocab_size)
-        if RUNS in getattr(source, "columns", ()):
-            self.bounds = self.bounds.with_labels()
-            self.ids |= {"input_ids", "labels"}
-            self.own_labels = True
+            self.facts = replace(self.facts, bounds=Bounds.of(source.dtype, source.vocab_size))
+        self.columns = tuple(source.columns) if isinstance(source, ColumnSource) else ()
+        if RUNS in self.columns:
+            bounds, ids = self.facts.bounds.with_labels(), self.facts.ids | {"input_ids", "labels"}
+            self.facts = replace(self.facts, bounds=bounds, ids=ids, own_labels=True)
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return Picks(position, epoch)
@@ -252,28 +116,29 @@ class Leaf(Node):
         columns = self.source.read(picks.record)
         return Fetched(with_labels(columns) if RUNS in columns else columns, picks)
 
-    def heads(self, records: I64, length: int) -> Heads | None:
-        heads: Heads | None = None
+    def heads(self, picks: Picks, length: int) -> Heads | None:
         source = self.source
-        reader = getattr(source, "reader", None)
-        if isinstance(source, TokenSource) and reader is not None and not getattr(source, "columns", ()):
-            starts, last = source.starts(records), source.n_tokens - length
-            if last >= 0:
-                counts = np.minimum(source.lengths(records), length).astype(np.int32)
-                heads = Heads(_whole_rows(reader(np.minimum(starts, last), length), starts - last, length), counts)
-        return heads
+        if not isinstance(source, TokenSource) or not isinstance(source, WindowReader) or self.columns:
+            return None
+        starts, last = source.starts(picks.record), source.n_tokens - length
+        if last < 0:
+            return None
+        counts = np.minimum(source.lengths(picks.record), length).astype(np.int32)
+        return Heads(_shifted_back(source.reader(np.minimum(starts, last), length), starts - last, length), counts)
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         return {"source": self.source.describe().get("kind", type(self.source).__name__)} | self.source.locate(
             int(picks.record[0])
         )
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[SourceNode]:
         yield self
 
 
-def _whole_rows(read: Callable[[int, int], NDArray[Any]], over: I64, length: int) -> Callable[[int, int], NDArray[Any]]:
-    """Rows that would go on `over` tokens past the stream's end are read so much earlier, and then moved back."""
+def _shifted_back(
+    read: Callable[[int, int], NDArray[Any]], over: I64, length: int
+) -> Callable[[int, int], NDArray[Any]]:
+    """Rows that would end `over` tokens past the end of the stream were read that much earlier: moves them back."""
     late = np.flatnonzero(over > 0)
     if not len(late):
         return read
@@ -288,16 +153,20 @@ def _whole_rows(read: Callable[[int, int], NDArray[Any]], over: I64, length: int
     return moved
 
 
-class Above(Node):
-    """A node over one child that leaves everything as it is; verbs override what they change."""
+class WrapperNode(Node):
+    """A node over one child with the same content; steps override what they change: `pick`, `size`, `facts`."""
+
+    changes_rows: ClassVar[bool] = False
 
     def __init__(self, child: Node) -> None:
         self.child = child
         self.size = child.size
-        self.ids, self.seal, self.certain, self.ahead = child.ids, child.seal, child.certain, child.ahead
-        self.own_labels, self.bounds, self.weighs = child.own_labels, child.bounds, child.weighs
-        if type(self).fetch is Above.fetch:
-            self.shifted = child.shifted
+        self.facts = replace(child.facts, stretches=None)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "fetch" in cls.__dict__ and not cls.changes_rows:
+            raise TypeError(f"{cls.__name__} changes what rows hold: derive it from ContentNode")
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return self.child.pick(position, epoch)
@@ -305,14 +174,11 @@ class Above(Node):
     def fetch(self, picks: Picks) -> Fetched:
         return self.child.fetch(picks)
 
-    def spans(self, records: I64) -> Callable[[int, int], NDArray[Any]]:
-        return self.child.spans(records)
+    def open(self, picks: Picks, compact: bool = False) -> Read:
+        return self.child.open(picks, compact)
 
-    def heads(self, records: I64, length: int) -> Heads | None:
-        return self.child.heads(records, length) if type(self).fetch is Above.fetch else None
-
-    def laid(self, picks: Picks) -> Laid | None:
-        return self.child.laid(picks) if type(self).fetch is Above.fetch else None
+    def heads(self, picks: Picks, length: int) -> Heads | None:
+        return self.child.heads(picks, length)
 
     def left_out(self) -> dict[str, int]:
         return self.child.left_out()
@@ -320,7 +186,7 @@ class Above(Node):
     def explain(self, picks: Picks) -> dict[str, Any]:
         return self.child.explain(picks)
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[SourceNode]:
         return self.child.leaves()
 
     def count_labels(self, picks: Picks) -> int:
@@ -328,3 +194,19 @@ class Above(Node):
 
     def costs(self, picks: Picks) -> I64:
         return self.child.costs(picks)
+
+
+class ContentNode(WrapperNode):
+    """A node over one child that changes what its rows hold: it defines `fetch`, or `open` and its own `Rows`."""
+
+    changes_rows = True
+
+    def fetch(self, picks: Picks) -> Fetched:
+        rows = self.open(picks)(0, len(picks))
+        return Fetched(rows.columns(0, len(picks), None), rows.picks)
+
+    def open(self, picks: Picks, compact: bool = False) -> Read:
+        return Node.open(self, picks, compact)
+
+    def heads(self, picks: Picks, length: int) -> Heads | None:
+        return None

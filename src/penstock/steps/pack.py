@@ -13,7 +13,6 @@ million documents costs about 0.2 s, and what is kept of the last 16 takes 8 to 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -26,10 +25,13 @@ from penstock.order.ragged_index import Pieces, prefix, put_in_rows
 from penstock.sources.base import TokenSource
 from penstock.steps import masks
 from penstock.steps.base import Context, Step, whole_number
-from penstock.steps.node import I64, Above, Bounds, Epoch, Fetched, Laid, Leaf, Node, Picks
+from penstock.steps.facts import Bounds
+from penstock.steps.node import ContentNode, Node, SourceNode
 from penstock.steps.pack_layout import Holes, PackLayout, Places, Table, holes_between, sequences_of
-from penstock.steps.pack_rows import PackedRows, Sealed
+from penstock.steps.pack_rows import PackedBatchColumns, PackMaker, PackRows
 from penstock.steps.pack_tokens import Tokens
+from penstock.steps.picks import I64, Epoch, Picks
+from penstock.steps.rows import Read
 
 Strategy = Literal["best_fit", "concat"]
 Overlong = Literal["split", "truncate", "drop", "error"]
@@ -81,7 +83,7 @@ class Pack(Step):
             )
 
     def build(self, child: Node, context: Context) -> Node:
-        source = child.source if isinstance(child, Leaf) else None
+        source = child.source if isinstance(child, SourceNode) else None
         if not isinstance(source, TokenSource):
             raise UsageError(
                 "tokens right before .pack()",
@@ -91,7 +93,7 @@ class Pack(Step):
         return _Packed(child, source, self, randomness.key(context.seed, "pack", context.place))
 
 
-class _Packed(Above):
+class _Packed(ContentNode):
     def __init__(self, child: Node, source: TokenSource, step: Pack, key: int) -> None:
         super().__init__(child)
         self.source, self.step = source, step
@@ -104,30 +106,29 @@ class _Packed(Above):
                 where=str(source.describe().get("path", "")),
                 fix='use a greater length, or overlong="split"',
             )
-        self.stretches = self.plan.table[:, 0] if isinstance(self.plan, PackPlan) else _chunk_stretches(self.plan)
         self.places = Places(source)
         self.runs = masks.runs_of(source)
-        self.ids, self.weighs = frozenset({"input_ids", "labels"}), True
-        most = max(self.bounds.most, step.pad_id)
-        self.bounds = Bounds(0, most) if step.labels is None else Bounds(masks.IGNORE, most)
-        self.ahead = max(1, min(AHEAD, (1 << 30) // step.length))
+        most = max(self.facts.bounds.most, step.pad_id)
         slots = None if step.max_docs is None or not step.static else step.max_docs + 1
-        self.seal = Sealed(step.length, slots, step.labels is not None)
+        self.facts = replace(
+            self.facts,
+            ids=frozenset({"input_ids", "labels"}),
+            bounds=Bounds(0, most) if step.labels is None else Bounds(masks.IGNORE, most),
+            weighs=True,
+            stretches=self.plan.table[:, 0] if isinstance(self.plan, PackPlan) else _chunk_stretches(self.plan),
+            ahead=max(1, min(AHEAD, (1 << 30) // step.length)),
+            per_batch=PackedBatchColumns(step.length, slots, step.labels is not None),
+        )
         self.tokens = Tokens(source, step.length, step.pad_id)
-        self.maker = PackedRows(self.tokens, step.length, _SHIFTS[step.labels], self.seal)
+        self.maker = PackMaker(self.tokens, step.length, _SHIFTS[step.labels])
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         picks = Picks(position, epoch)
         return replace(picks, layout=self._lay_out(picks))
 
-    def fetch(self, picks: Picks) -> Fetched:
-        return Fetched(self.maker.columns(self._layout(picks)), picks)
-
-    def laid(self, picks: Picks) -> Laid | None:
+    def open(self, picks: Picks, compact: bool = False) -> Read:
         layout = self._layout(picks)
-        if layout.table.slices is None:
-            return None
-        return Laid(partial(self.maker.later, layout), layout.table.labels[layout.start : layout.stop])
+        return lambda start, stop: PackRows(self.maker, layout.rows(start, stop), picks.rows(slice(start, stop)))
 
     def count_labels(self, picks: Picks) -> int:
         return self._layout(picks).labels()

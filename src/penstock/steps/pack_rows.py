@@ -1,55 +1,50 @@
-"""The columns of packed rows: `input_ids`, `labels`, `segment_ids`, `position_ids`, and what is said of a batch.
+"""The columns of packed rows: `input_ids`, `labels`, `segment_ids`, `position_ids`, and those of the batch.
 
-A batch of its own is made in the moment it is delivered, straight into the memory it is given in: inputs and labels are
-one array of tokens and the same one place on, widened in one call (see `Packed`). Everything planned is in the layout.
+Everything planned is in the layout. Inputs and labels of a batch are one array of tokens and the same one place on,
+converted to their final dtype in one call, when the batch is delivered.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.buffers import Empty
-from penstock.core.columns import Columns
+from penstock.core.columns import Columns, Compact
 from penstock.steps.masks import IGNORE
-from penstock.steps.node import Later, Picks
 from penstock.steps.pack_layout import I32, PackLayout
 from penstock.steps.pack_tokens import Tokens
+from penstock.steps.picks import Picks
+from penstock.steps.rows import Memory
 
 
 @dataclass(frozen=True)
-class Sealed:
-    """Adds where sequences begin, the longest of them, and the count of labels."""
+class PackedBatchColumns:
+    """Adds `cu_seqlens` (where sequences begin), `max_seqlen` (the longest) and `valid_labels`."""
 
     length: int
-    slots: int | None  # sequences a row may have, padding included, where cu_seqlens has one length
+    slots: int | None  # sequences per row, padding included, where cu_seqlens has one length
     labelled: bool
 
-    def apply(self, columns: Columns, picks: Picks, labels: int) -> Columns:
+    def add(self, columns: Columns, picks: Picks, labels: int) -> Columns:
         positions = columns.get("position_ids")
         if not isinstance(positions, np.ndarray):
-            return columns  # a function after .batch() has left it out
-        known = picks.layout
-        if isinstance(known, PackLayout):
-            self.seal(columns := dict(columns), known.cuts(), known.longest(), len(positions), labels)
-            return columns
-        cuts = np.append(np.flatnonzero(positions.reshape(-1) == 0), positions.size).astype(np.int32)
-        self.seal(columns := dict(columns), cuts, int(np.diff(cuts).max(initial=0)), len(positions), labels)
-        return columns
-
-    def seal(self, columns: Columns, cuts: I32, longest: int, rows: int, labels: int) -> None:
-        """Says it of a batch whose sequences lie between `cuts`."""
+            return columns  # a function after .batch() has removed it
+        layout = picks.layout
+        if isinstance(layout, PackLayout):
+            cuts, longest = layout.cuts(), layout.longest()
+        else:
+            cuts = np.append(np.flatnonzero(positions.reshape(-1) == 0), positions.size).astype(np.int32)
+            longest = int(np.diff(cuts).max(initial=0))
         if self.slots is not None:
-            longest = self.length
+            rows, longest = len(positions), self.length
             cuts = np.append(cuts, np.full(rows * self.slots + 1 - len(cuts), rows * self.length, np.int32))
-        columns["cu_seqlens"] = cuts
-        columns["max_seqlen"] = np.array(longest, np.int32)
+        columns = {**columns, "cu_seqlens": cuts, "max_seqlen": np.array(longest, np.int32)}
         if self.labelled and "labels" in columns:
             columns["valid_labels"] = np.array(labels, np.int64)
+        return columns
 
 
 class Marks:
@@ -74,75 +69,60 @@ class Marks:
             labels[begin:end] = IGNORE
 
 
-class PackedRows:
-    """Makes the columns of rows of one source. `shift`: 1 for the next token as label, 0 for the same, None for no
+class PackMaker:
+    """Makes the columns of packs of one source. `shift`: 1 for the next token as label, 0 for the same, None for no
     labels."""
 
-    def __init__(self, tokens: Tokens, length: int, shift: int | None, sealed: Sealed) -> None:
-        self.tokens, self.length, self.shift, self.sealed = tokens, length, shift, sealed
+    def __init__(self, tokens: Tokens, length: int, shift: int | None) -> None:
+        self.tokens, self.length, self.shift = tokens, length, shift
         self.ramp = np.empty(0, np.int32)
 
-    def columns(self, layout: PackLayout) -> Columns:
-        """All columns, tokens in the type they are stored in."""
-        shape = len(layout), self.length
-        tokens, after = self.tokens.read(layout)
-        out: Columns = {"input_ids": tokens[:-1].reshape(shape)}
-        if self.shift is not None:
-            labels = tokens[self.shift : self.shift + len(tokens) - 1].astype(np.int64)
-            Marks(layout, after).put(labels, layout)
-            out["labels"] = labels.reshape(shape)
-        out["segment_ids"], out["position_ids"] = self.places(layout, layout.cuts())
-        return out
-
-    def later(self, layout: PackLayout, edges: list[int], labels: list[int]) -> list[Later]:
-        """The batches whose rows lie between `edges`, which count from 0; what is left to do is done by each."""
-        whole = layout.rows(edges[0], edges[-1])
-        tokens, after = self.tokens.read(whole)
-        marks = Marks(whole, after)
-        return [
-            Packed(self, layout.rows(a, b), tokens, (a - edges[0]) * self.length, marks, count)
-            for (a, b), count in zip(pairwise(edges), labels, strict=True)
-        ]
-
-    def places(self, layout: PackLayout, cuts: I32) -> tuple[I32, I32]:
+    def places(self, layout: PackLayout) -> tuple[I32, I32]:
         """Which sequence of its row each place is in, and 0, 1, 2, ... inside each."""
         table, sequences, shape = layout.table, layout.sequences, (len(layout), self.length)
         sizes = table.sizes[sequences]
         segments = table.numbers[sequences].repeat(sizes)
-        positions = cuts[:-1].repeat(sizes)
+        positions = layout.cuts()[:-1].repeat(sizes)
         if len(self.ramp) < len(positions):
             self.ramp = np.arange(len(positions), dtype=np.int32)  # made once and only read
         np.subtract(self.ramp[: len(positions)], positions, out=positions)
         return segments.reshape(shape), positions.reshape(shape)
 
 
-class Packed:
-    """One batch: its tokens have been read, the rest is made when it is wanted."""
+class PackRows:
+    """Packs whose tokens have been read."""
 
-    __slots__ = ("at", "labels", "layout", "maker", "marks", "tokens")
+    __slots__ = ("after", "layout", "maker", "marks", "picks", "tokens")
 
-    def __init__(
-        self, maker: PackedRows, layout: PackLayout, tokens: NDArray[Any], at: int, marks: Marks, labels: int
-    ) -> None:
-        self.maker, self.layout, self.tokens = maker, layout, tokens
-        self.at, self.marks, self.labels = at, marks, labels
+    def __init__(self, maker: PackMaker, layout: PackLayout, picks: Picks) -> None:
+        self.maker, self.layout, self.picks = maker, layout, picks
+        self.tokens, self.after = maker.tokens.read(layout)
+        self.marks = Marks(layout, self.after)
 
     @property
     def nbytes(self) -> int:
         return len(self.layout) * self.maker.length * (24 if self.maker.shift is not None else 16)
 
-    def make(self, ids: np.dtype[Any], empty: Empty) -> Columns:
-        maker, layout, tokens = self.maker, self.layout, self.tokens
-        rows, length, shift, item = layout.stop - layout.start, maker.length, maker.shift, tokens.itemsize
+    def columns(self, start: int, stop: int, memory: Memory | None) -> Columns:
+        maker, layout, tokens = self.maker, self.layout.rows(start, stop), self.tokens
+        rows, length, shift, item = stop - start, maker.length, maker.shift, tokens.itemsize
         shape = (1 if shift is None else 2, rows, length)
-        steps = ((shift or 0) * item, length * item, item)
-        both = empty(shape, ids)
-        np.copyto(both, np.ndarray(shape, tokens.dtype, tokens, self.at * item, steps), "unsafe")
-        out: Columns = {"input_ids": both[0]}
+        strides = ((shift or 0) * item, length * item, item)
+        view = np.ndarray(shape, tokens.dtype, tokens, start * length * item, strides)
+        if memory is None:
+            out: Columns = {"input_ids": view[0]}
+            if shift is not None:
+                out["labels"] = view[1].astype(np.int64)
+        else:
+            both = memory.buffers.empty(shape, memory.ids)
+            np.copyto(both, view, "unsafe")
+            out = {"input_ids": both[0]}
+            if shift is not None:
+                out["labels"] = both[1]
         if shift is not None:
-            out["labels"] = labels = both[1]
-            self.marks.put(labels.reshape(-1), layout)
-        cuts = layout.cuts()
-        out["segment_ids"], out["position_ids"] = maker.places(layout, cuts)
-        maker.sealed.seal(out, cuts, layout.longest(), rows, self.labels)
+            self.marks.put(np.asarray(out["labels"]).reshape(-1), layout)
+        out["segment_ids"], out["position_ids"] = maker.places(layout)
         return out
+
+    def compact(self, start: int, stop: int) -> Compact | None:
+        return None

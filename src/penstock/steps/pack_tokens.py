@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.order.ragged_index import I64, prefix, ranges
-from penstock.sources.base import TokenSource
-from penstock.store.gather import Parts, gather_rows
+from penstock.sources.base import TokenParts, TokenSource
+from penstock.store.gather import gather_rows
 
 if TYPE_CHECKING:
     from penstock.steps.pack_layout import PackLayout
@@ -46,8 +46,7 @@ class Tokens:
         self.source = source
         fits = pad_id <= np.iinfo(source.dtype).max
         self.dtype = source.dtype if fits else np.dtype(np.int64)
-        own = hasattr(source, "bounds") and hasattr(source, "ready")
-        self.parts = cast("Parts", source) if own else None
+        self.parts = source if isinstance(source, TokenParts) else None
         self.pad = np.full(length, pad_id, self.dtype)
 
     def slices(self, begins: I64, lengths: I64, goes_on: I64, sizes: I64, mine: I64) -> Slices | None:
@@ -87,7 +86,7 @@ class Tokens:
 
     def _views(self, layout: PackLayout, slices: Slices) -> dict[int, memoryview]:
         """The parts that hold these rows, after what is read of them was found to be sound."""
-        parts = cast("Parts", self.parts)
+        parts = cast("TokenParts", self.parts)
         sound = parts.sound
         these = slice(None) if sound else layout.pieces
         part = slices.parts[these]

@@ -11,7 +11,8 @@ that Penstock makes (these, and those of a store with loss masks) are -100 at th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -21,14 +22,18 @@ from penstock.collate.tokens import IGNORE, pad_token_columns, ragged_tokens
 from penstock.core.buffers import Buffers
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import RecordError, UsageError
-from penstock.steps.base import Context, Step, whole_number
-from penstock.steps.node import Node, Picks
+from penstock.steps.base import BatchStep, Context, whole_number
+from penstock.steps.facts import RowFacts
+from penstock.steps.node import Node
+from penstock.steps.pad_rows import PadNode, PadRecipe
+from penstock.steps.picks import Picks
+from penstock.steps.rows import Memory
 
-_buffers = Buffers()
+_MEMORY = Memory(np.dtype(np.int64), Buffers())
 
 
 @dataclass(frozen=True)
-class Pad(Step):
+class Pad(BatchStep):
     """Pads to a number of values, or to the longest row of the global batch (rounded up to `multiple`)."""
 
     to: int | Literal["longest"] = "longest"
@@ -37,8 +42,6 @@ class Pad(Step):
     multiple: int | None = None
     truncate: bool = False
     labels: bool = True
-
-    of_batches = True
 
     def __post_init__(self) -> None:
         if self.to != "longest":
@@ -58,22 +61,21 @@ class Pad(Step):
     def build(self, child: Node, context: Context) -> Node:
         return child
 
-    def over(self, node: Node) -> Pad | PadOwn:
-        """What is done to batches of the rows of `node`."""
-        return PadOwn(self) if node.own_labels else self
+    def on_batches(self, facts: RowFacts) -> Padding:
+        return Padding(self, facts.own_labels)
 
-    def apply(self, columns: Columns, picks: Picks, base: int) -> Columns:
-        return self.padded(columns, picks)
+    def padded(self, columns: Columns, picks: Picks, own: bool = False, memory: Memory | None = None) -> Columns:
+        """The columns of the rows of `picks`; `own` says that Penstock made their labels.
 
-    def padded(self, columns: Columns, picks: Picks, own: bool = False) -> Columns:
-        """The columns of the rows of `picks`; `own` says that Penstock made their labels."""
+        With `memory`, tokens, mask and labels come in its dtype, unless that cannot hold -100.
+        """
         try:
-            return self._padded(columns, picks, own)
+            return self._padded(columns, own, memory if memory is not None and memory.ids.kind == "i" else _MEMORY)
         except RecordError as error:
             error.where = _where(picks, error.row)
             raise
 
-    def _padded(self, columns: Columns, picks: Picks, own: bool) -> Columns:
+    def _padded(self, columns: Columns, own: bool, memory: Memory) -> Columns:
         given = columns if "segment_ids" in columns else {name: ragged_tokens(name, c) for name, c in columns.items()}
         ragged = {name: column for name, column in given.items() if isinstance(column, Ragged)}
         out: Columns = {name: column for name, column in columns.items() if name not in ragged}
@@ -88,12 +90,13 @@ class Pad(Step):
                 labels=labels,
                 make_labels=self.labels and "labels" not in columns,
                 cut_labels=own,
+                dtype=memory.ids,
                 mask_dtype=None if mask is None else mask.dtype,
-                empty=_buffers.roomy,
+                empty=memory.buffers.roomy,
             )
         for name, column in ragged.items():
             fill, dtype = (IGNORE, np.int64) if name == "labels" else (0, None)
-            out[name] = place(column, self._lay_out(name, column), fill, dtype, _buffers.roomy, name)
+            out[name] = place(column, self._lay_out(name, column), fill, dtype, memory.buffers.roomy, name)
         return out
 
     def _lay_out(self, name: str, column: Ragged) -> Layout:
@@ -113,19 +116,36 @@ class Pad(Step):
 
 
 @dataclass(frozen=True)
-class PadOwn:
-    """The same over rows whose labels Penstock has made."""
+class Padding:
+    """`Pad` over batches; `own` says that Penstock has made their labels."""
 
     pad: Pad
+    own: bool
+    changes_content: ClassVar[bool] = False
 
     @property
     def whole(self) -> bool:
         return self.pad.whole
 
+    @property
+    def pad_id(self) -> int:
+        return self.pad.pad_id
+
     def apply(self, columns: Columns, picks: Picks, base: int) -> Columns:
-        return self.pad.padded(columns, picks, own=True)
+        return self.pad.padded(columns, picks, own=self.own)
+
+    def on_rows(self, child: Node) -> Node | None:
+        pad = self.pad
+        if pad.to == "longest":
+            return None
+        length = -(-int(pad.to) // (pad.multiple or 1)) * (pad.multiple or 1)
+        plain = pad.side == "right" and pad.truncate and pad.labels and not self.own and length == pad.to
+        recipe = PadRecipe(length, pad.pad_id) if plain else None
+        return PadNode(child, partial(pad.padded, own=self.own), recipe, pad.pad_id)
 
 
 def _where(picks: Picks, row: int) -> str:
+    if row >= len(picks):
+        return f"row {row} of the batch"  # padded without a plan
     source = "" if picks.leaf is None else f" of source {int(picks.leaf[row])}"
     return f"record {int(picks.record[row])}{source}, row {row} of the batch"

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from penstock.collate.layout import Side
 from penstock.core import randomness
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import UsageError
@@ -26,12 +27,14 @@ from penstock.order.budget import BudgetPlan
 from penstock.order.ragged_index import Batches
 from penstock.order.shard import rows_of_rank
 from penstock.order.superblocks import LengthSource
-from penstock.sources.base import Source, TokenSource
+from penstock.sources.base import ColumnSource, Source, TokenSource
 from penstock.steps import masks
-from penstock.steps.base import Context, Step
+from penstock.steps.base import Context, Step, rows_before
 from penstock.steps.batch import Batch
-from penstock.steps.node import I64, Above, Bounds, Epoch, Leaf, Node, Picks
+from penstock.steps.facts import Bounds
+from penstock.steps.node import Node, SourceNode, WrapperNode
 from penstock.steps.pad import Pad
+from penstock.steps.picks import I64, Epoch, Picks
 from penstock.steps.shuffle import Shuffled
 
 
@@ -42,9 +45,27 @@ class _Each(Batch):
         return 1
 
 
+class PlannedOptions(Protocol):
+    """The fields that `Bucket` and `BatchTokens` share."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def balance(self) -> bool: ...
+
+    @property
+    def pad_id(self) -> int: ...
+
+    @property
+    def side(self) -> Side: ...
+
+
 @dataclass(frozen=True)
 class PlannedStep(Step):
     """A verb in the place of `.batch()`. Only `balance` may change at a restore."""
+
+    plans_batches = True
 
     @property
     def batch(self) -> Batch:
@@ -62,9 +83,9 @@ class PlannedStep(Step):
         leaf = child if shuffled is None else shuffled.child
         if shuffled is not None and shuffled.step.block is not None:
             raise UsageError(f".shuffle(seed) without block before .{self.name}()", got=f"block={shuffled.step.block}")
-        source = leaf.source if isinstance(leaf, Leaf) else None
+        source = leaf.source if isinstance(leaf, SourceNode) else None
         measure = None if source is None else measure_of(source)
-        if not isinstance(leaf, Leaf) or measure is None:
+        if not isinstance(leaf, SourceNode) or measure is None:
             raise UsageError(
                 f"documents of tokens right before .{self.name}(), and at most a .shuffle() between",
                 got="another step" if source is None else f"records of {source.describe().get('kind', 'a source')}",
@@ -72,27 +93,21 @@ class PlannedStep(Step):
             )
         key = randomness.key(context.seed, self.name, context.place) if shuffled is None else shuffled.base
         made = self.plan(lambda a, b: measure(np.arange(a, b)), len(leaf.source), key)
-        return Planned(leaf, self, made, measure, shuffle=shuffled is not None)
-
-
-def rows_before(verb: str, other: str = "") -> str:
-    """What to do instead of steps between documents and a plan over all of them."""
-    steps = f".{other}()" if other else ".take(), .filter(), .map() and the like"
-    return f"put {steps} before .tokenize(); after .{verb}() come only .map_batches(), .pad() and outputs"
+        return PlannedBatches(leaf, cast("PlannedOptions", self), made, measure, shuffle=shuffled is not None)
 
 
 def measure_of(source: Source) -> Callable[[I64], I64] | None:
     """How to find the lengths of some of a source's documents; None when it has no tokens."""
     if isinstance(source, TokenSource):
         return source.lengths
-    if "input_ids" not in getattr(source, "columns", ()):
+    if not isinstance(source, ColumnSource) or "input_ids" not in source.columns:
         return None
     if not isinstance(source.read(np.zeros(1, np.int64))["input_ids"], Ragged):
         return None
     return lambda records: source.read(records)["input_ids"].lengths  # type: ignore[union-attr]
 
 
-class Share(NamedTuple):
+class RankRows(NamedTuple):
     """One rank's rows of some steps: rows [edges[i], edges[i + 1]) make step i, of which the first `real[i]` count."""
 
     records: I64
@@ -101,20 +116,20 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _LabelCount:
     """Adds the count of labels."""
 
-    def apply(self, columns: Columns, picks: Picks, labels: int) -> Columns:
+    def add(self, columns: Columns, picks: Picks, labels: int) -> Columns:
         return {**columns, "valid_labels": np.array(labels, np.int64)} if "labels" in columns else columns
 
 
-class Planned(Above):
+class PlannedBatches(WrapperNode):
     """A node whose rows are steps: `size` batches an epoch."""
 
     def __init__(
         self,
-        child: Leaf,
-        step: PlannedStep,
+        child: SourceNode,
+        step: PlannedOptions,
         plan: BucketPlan | BudgetPlan,
         measure: Callable[[I64], I64],
         shuffle: bool,
@@ -131,17 +146,19 @@ class Planned(Above):
             )
         self.fixed = plan.static if isinstance(plan, BudgetPlan) else plan.remainder == "pad"
         self.cut = isinstance(plan, BudgetPlan) and plan.overlong == "truncate"
-        self.balance = bool(getattr(step, "balance", False))
+        self.balance = step.balance
         self.rows = max(1, len(child.source) // self.size)  # of a step, on average
         self.runs = masks.runs_of(child.source)
-        self.ids = child.ids | {"input_ids", "labels"}
+        bounds = self.facts.bounds
         if not isinstance(child.source, TokenSource):
-            self.bounds = Bounds.of(child.source.read(np.zeros(1, np.int64))["input_ids"].dtype)
-        if self.bounds != Bounds():
-            self.bounds = self.bounds.with_labels(getattr(step, "pad_id", 0))
-        self.labelled = not {"labels", "attention_mask"}.isdisjoint(getattr(child.source, "columns", ()))
-        self.seal = _Counted()
+            bounds = Bounds.of(child.source.read(np.zeros(1, np.int64))["input_ids"].dtype)
+        if bounds != Bounds():
+            bounds = bounds.with_labels(step.pad_id)
+        ids = self.facts.ids | {"input_ids", "labels"}
+        self.facts = replace(self.facts, ids=ids, bounds=bounds, per_batch=_LabelCount())
+        self.labelled = not {"labels", "attention_mask"}.isdisjoint(child.columns)
         self._pads: dict[int, Pad] = {}
+        self.batch_plan = self
 
     def batches(self, position: I64, epoch: int) -> Batches:
         """The records of some steps of an epoch, and the shape of each."""
@@ -156,7 +173,7 @@ class Planned(Above):
         """A record comes once in an epoch, so its number is also its row's number in the run."""
         return Picks(records, epoch, slot=records + epoch * len(self.source))
 
-    def share(self, batches: Batches, rank: int, world: int) -> Share:
+    def share(self, batches: Batches, rank: int, world: int) -> RankRows:
         """What one rank takes of each batch."""
         kept, edges, real = [], [0], []
         offsets, rows = batches.offsets.tolist(), batches.rows.tolist()
@@ -173,7 +190,7 @@ class Planned(Above):
                 kept.append(np.repeat(mine[-1:] if len(mine) else batches.records[a : a + 1], most - len(mine)))
             edges.append(edges[-1] + most)
             real.append(len(mine))
-        return Share(np.concatenate(kept), edges, real)
+        return RankRows(np.concatenate(kept), edges, real)
 
     def lengths(self, records: I64) -> I64:
         """Tokens of each record, as many as a batch may hold."""
@@ -184,9 +201,9 @@ class Planned(Above):
         """Rows of one length, with attention mask and labels."""
         pad = self._pads.get(width)
         if pad is None:
-            options = {name: getattr(self.step, name) for name in ("pad_id", "side")}
-            pad = self._pads[width] = Pad(width, truncate=self.cut, **options)
-        return pad.padded(columns, picks, own=self.own_labels)
+            pad = Pad(width, pad_id=self.step.pad_id, side=self.step.side, truncate=self.cut)
+            self._pads[width] = pad
+        return pad.padded(columns, picks, own=self.facts.own_labels)
 
     def left_out(self) -> dict[str, int]:
         plan = self.plan
@@ -212,17 +229,9 @@ class Planned(Above):
     def count_labels(self, picks: Picks) -> int:
         if self.labelled:
             columns, used = self.child.fetch(picks)
-            return valid(self.padded(columns, used, int(self.lengths(picks.record).max(initial=1))))
+            return masks.count_labels(self.padded(columns, used, int(self.lengths(picks.record).max(initial=1))))
         lengths = self.lengths(picks.record)
         if self.runs is not None:
             after_first = np.maximum(lengths - 1, 0)
             return int(masks.counts(self.runs(picks.record), np.ones_like(lengths), after_first).sum())
         return int(np.maximum(lengths - 1, 0).sum())
-
-
-def valid(columns: Columns) -> int:
-    """How many labels of a batch count."""
-    labels = columns.get("labels")
-    if labels is None:
-        return 0
-    return int(np.count_nonzero(np.asarray(labels.values if isinstance(labels, Ragged) else labels) != masks.IGNORE))

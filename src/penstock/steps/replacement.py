@@ -20,7 +20,8 @@ from penstock.core.errors import BadRecords, DataError, RecordError, UserCodeErr
 from penstock.core.ledger import Ledger
 from penstock.order.shuffle import permute
 from penstock.steps.base import OnReject
-from penstock.steps.node import I64, Fetched, Node, Picks, rows_at
+from penstock.steps.node import Fetched, Node
+from penstock.steps.picks import I64, Picks, rows_at
 
 MOST_TRIES = 10_000
 MOST_KNOWN = 1_000_000  # rejected rows that are remembered, so that they are not counted twice

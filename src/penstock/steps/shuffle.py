@@ -16,7 +16,8 @@ from penstock.order.blocks import permute_blocks
 from penstock.order.shuffle import permute
 from penstock.order.superblocks import WINDOW, shuffle_windows
 from penstock.steps.base import Context, Step
-from penstock.steps.node import I64, Above, Epoch, Node, Picks
+from penstock.steps.node import Node, WrapperNode
+from penstock.steps.picks import I64, Epoch, Picks
 
 FEW = 3  # epochs in one call up to which a permutation for each is quicker
 
@@ -30,6 +31,10 @@ class Shuffle(Step):
     block: int | None = None
     window: int | None = None
 
+    @property
+    def run_seed(self) -> int:
+        return int(self.seed)
+
     def build(self, child: Node, context: Context) -> Node:
         if child.size is None:
             raise UsageError(
@@ -40,7 +45,7 @@ class Shuffle(Step):
         return Shuffled(child, child.size, self, context.place)
 
 
-class Shuffled(Above):
+class Shuffled(WrapperNode):
     """The child's rows in an order drawn for each epoch; rows that come in stretches (packs) stay near each other."""
 
     def __init__(self, child: Node, size: int, step: Shuffle, place: int) -> None:
@@ -69,8 +74,8 @@ class Shuffled(Above):
     def _permute(self, position: I64, epoch: int) -> I64:
         key = randomness.key(self.base, epoch)
         if self.step.block is None:
-            if self.child.stretches is not None:
-                return shuffle_windows(position, self.child.stretches, self.step.window or WINDOW, key)
+            if self.child.facts.stretches is not None:
+                return shuffle_windows(position, self.child.facts.stretches, self.step.window or WINDOW, key)
             return permute(position, self.rows, key)
         window = self.step.window or 16
         return permute_blocks(position, self.rows, self.step.block, window, key)

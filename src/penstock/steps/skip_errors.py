@@ -16,7 +16,8 @@ from penstock.core import randomness
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, UsageError, UserCodeError
 from penstock.steps.base import Context, Step
-from penstock.steps.node import Above, Fetched, Node, Picks
+from penstock.steps.node import ContentNode, Fetched, Node
+from penstock.steps.picks import Picks
 from penstock.steps.replacement import Kept, Noted, places_of, settle
 
 
@@ -53,7 +54,7 @@ class SkipErrors(Step):
         return self.budget
 
 
-class _Guarded(Above):
+class _Guarded(ContentNode):
     def __init__(self, child: Node, context: Context) -> None:
         super().__init__(child)
         self.note, self.on_reject = Noted(context.ledger, context.on_reject), context.on_reject

@@ -7,19 +7,23 @@ number of windows is arithmetic and a batch is one gather.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.columns import Columns, Compact
 from penstock.core.errors import UsageError
 from penstock.order import windows as order
 from penstock.order.ragged_index import ranges
-from penstock.sources.base import TokenSource
+from penstock.sources.base import TokenSource, WindowReader
 from penstock.steps import masks
 from penstock.steps.base import Context, Step, whole_number
-from penstock.steps.node import I64, Above, Bounds, Fetched, Leaf, Node, Picks
+from penstock.steps.facts import Bounds
+from penstock.steps.node import ContentNode, Fetched, Node, SourceNode
+from penstock.steps.picks import I64, Epoch, Picks
+from penstock.steps.rows import Memory, Read
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Windows(Step):
                 whole_number(self, name, 1, f"a whole number of at least 1 for {name} in .windows()")
 
     def build(self, child: Node, context: Context) -> Node:
-        source = child.source if isinstance(child, Leaf) else None
+        source = child.source if isinstance(child, SourceNode) else None
         if not isinstance(source, TokenSource):
             raise UsageError(
                 "tokens right before .windows()",
@@ -55,29 +59,68 @@ class Windows(Step):
         return kind(child, source, self.length, stride, count)
 
 
-class _Windowed(Above):
-    ids = frozenset({"input_ids", "labels"})
-    shifted: tuple[str, str] | None = ("input_ids", "labels")
+@dataclass(frozen=True)
+class Shifted:
+    """The recipe for two columns that are one array without its last item and without its first."""
 
+    first: str
+    second: str
+
+    def expand(self, xp: Any, columns: Any) -> dict[str, Any]:
+        rows = columns["rows"].astype(xp.int32)
+        return {self.first: rows[:, :-1], self.second: rows[:, 1:]}
+
+
+_SHIFTED = Shifted("input_ids", "labels")
+
+
+class WindowRows:
+    """Windows that have been read, each with the token after it: `input_ids` and `labels` are views of one array."""
+
+    __slots__ = ("both", "picks", "tokens")
+
+    def __init__(self, tokens: NDArray[Any], picks: Picks) -> None:
+        self.tokens, self.picks = tokens, picks
+        wide, item = tokens.strides
+        shape = (2, len(tokens), tokens.shape[1] - 1)
+        self.both = np.ndarray(shape, tokens.dtype, tokens, 0, (item, wide, item))
+
+    @property
+    def nbytes(self) -> int:
+        return 2 * self.tokens.nbytes
+
+    def columns(self, start: int, stop: int, memory: Memory | None) -> Columns:
+        both = self.both[:, start:stop]
+        if memory is not None:
+            # One copy for both columns: for small batches the calls cost as much as the copies.
+            made = memory.buffers.take(both.shape, memory.ids)
+            np.copyto(made, both, "unsafe")
+            both = made
+        return {"input_ids": both[0], "labels": both[1]}
+
+    def compact(self, start: int, stop: int) -> Compact:
+        return Compact({"rows": self.tokens[start:stop]}, _SHIFTED)
+
+
+class _Windowed(ContentNode):
     def __init__(self, child: Node, source: TokenSource, length: int, stride: int, count: int) -> None:
         super().__init__(child)
         self.source, self.length, self.stride, self.size = source, length, stride, count
-        self.ids = type(self).ids
-        self.own_labels, self.bounds = True, Bounds(0, self.bounds.most)
+        bounds = Bounds(0, self.facts.bounds.most)
+        self.facts = replace(self.facts, ids=frozenset({"input_ids", "labels"}), bounds=bounds, own_labels=True)
 
-    def pick(self, position: I64, epoch: Any) -> Picks:
+    def pick(self, position: I64, epoch: Epoch) -> Picks:
         return Picks(position, epoch)
 
-    def spans(self, records: I64) -> Callable[[int, int], NDArray[Any]]:
-        starts, wide = order.starts(records, self.stride), self.length + 1
-        reader: Callable[[I64, int], Callable[[int, int], NDArray[Any]]] | None = getattr(self.source, "reader", None)
-        if reader is not None:
-            return reader(starts, wide)
-        return lambda a, b: self.source.gather(starts[a:b], wide)
+    def open(self, picks: Picks, compact: bool = False) -> Read:
+        tokens = self._reader(order.starts(picks.record, self.stride))
+        return lambda start, stop: WindowRows(tokens(start, stop), picks.rows(slice(start, stop)))
 
-    def fetch(self, picks: Picks) -> Fetched:
-        rows = self.source.gather(order.starts(picks.record, self.stride), self.length + 1)
-        return Fetched({"input_ids": rows[:, :-1], "labels": rows[:, 1:]}, picks)
+    def _reader(self, starts: I64) -> Callable[[int, int], NDArray[Any]]:
+        source, wide = self.source, self.length + 1
+        if isinstance(source, WindowReader):
+            return source.reader(starts, wide)
+        return lambda a, b: np.ascontiguousarray(source.gather(starts[a:b], wide))
 
     def left_out(self) -> dict[str, int]:
         seen = ((self.size or 0) - 1) * self.stride + self.length + 1
@@ -102,18 +145,21 @@ class _Windowed(Above):
 
 
 class _Masked(_Windowed):
-    """Windows over documents with loss masks: the label of a token that is not learnt is -100."""
-
-    shifted = None
+    """Windows over documents with loss masks: the label of a masked token is -100."""
 
     def __init__(self, child: Node, source: TokenSource, length: int, stride: int, count: int) -> None:
         super().__init__(child, source, length, stride, count)
-        self.runs, self.bounds = masks.runs_of(source), self.bounds.with_labels()
+        self.runs = masks.runs_of(source)
+        self.facts = replace(self.facts, bounds=self.facts.bounds.with_labels())
+
+    def open(self, picks: Picks, compact: bool = False) -> Read:
+        return Node.open(self, picks, compact)
 
     def fetch(self, picks: Picks) -> Fetched:
-        columns, used = super().fetch(picks)
-        labels = np.asarray(columns["labels"]).astype(np.int64)
-        begin = order.starts(picks.record, self.stride) + 1
+        begin = order.starts(picks.record, self.stride)
+        rows = self._reader(begin)(0, len(picks))
+        labels = rows[:, 1:].astype(np.int64)
+        begin += 1
         first, last = (self.source.documents_at(p) for p in (begin, begin + self.length - 1))
         documents = ranges(first, last - first + 1)
         starts = np.maximum(self.source.starts(documents), np.repeat(begin, last - first + 1))
@@ -123,4 +169,4 @@ class _Masked(_Windowed):
         if self.runs is not None:
             known = masks.learnt(self.runs(documents), starts - self.source.starts(documents), lengths)
             labels.reshape(-1)[~known] = masks.IGNORE
-        return Fetched({**columns, "labels": labels}, used)
+        return Fetched({"input_ids": rows[:, :-1], "labels": labels}, picks)

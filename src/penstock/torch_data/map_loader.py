@@ -17,6 +17,7 @@ from penstock.core.columns import Columns
 from penstock.core.optional import need
 from penstock.core.pickling import with_functions
 from penstock.engine.loader import Loader
+from penstock.engine.output import Output
 from penstock.torch_data.epoch_collate import KeyedCollate, KeyedRows, SentCollate, is_random, rows_of
 from penstock.torch_data.loaders import data, torch
 from penstock.torch_data.rank_sampler import Numbers, Share, ShareSampler, share
@@ -25,7 +26,7 @@ _pin = need("torch.utils.data._utils.pin_memory", extra="torch")
 
 
 @dataclass(frozen=True)
-class RowsOutput:
+class RowsOutput(Output):
     """Makes batches: row numbers -> this rank's share -> the dataset's rows -> collated, and pinned if asked."""
 
     part: Share
@@ -34,10 +35,10 @@ class RowsOutput:
     first: int = 0  # see `Share.first`
     name = "torch"
 
-    def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
+    def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
         return columns
 
-    def batch(self, columns: Columns) -> Any:
+    def deliver(self, columns: Columns) -> Any:
         made = self.collate(rows_of(self.part.dataset, self.part.of(np.asarray(columns["row"]), self.first)))
         return _pin.pin_memory(made) if self.pin else made
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.engine.loader import Loader
+from penstock.engine.output import Output
 from penstock.pipeline import Pipeline
 from penstock.torch_data.accelerate import refuse_second_deal
 from penstock.torch_data.epoch_collate import KeyedRows
@@ -83,7 +84,7 @@ class Share:
         return mine
 
 
-class Numbers:
+class Numbers(Output):
     """An output that gives the row numbers of the rank's batch: others make the batch, only the place is wanted."""
 
     name = "torch"
@@ -91,10 +92,10 @@ class Numbers:
     def __init__(self, part: Share) -> None:
         self.part = part
 
-    def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
+    def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
         return columns
 
-    def batch(self, columns: Columns) -> Any:
+    def deliver(self, columns: Columns) -> Any:
         return self.part.of(np.asarray(columns["row"]), 0)
 
     def nbytes(self, batch: Any) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.processes.child import Half
+from penstock.engine.processes.child import HostOutput
 from penstock.engine.processes.connection import LENT
 from penstock.engine.processes.payload import Job, load, ship
 from penstock.engine.processes.ring import Ring
@@ -215,7 +215,7 @@ def test_limits_of_the_system_are_kept_or_named() -> None:
 
 def job_of(pipeline: ps.Pipeline) -> Job:
     loader = pipeline.batch(2).to_numpy()
-    return Job(loader.definition, loader._cuts, Half(NumpyOutput()), False, 1, 1, 1)
+    return Job(loader.definition, loader._cuts, HostOutput(NumpyOutput()), False, 1, 1, 1)
 
 
 def test_memory_mapped_arrays_are_opened_again_and_large_ones_are_mapped(tmp_path: Path) -> None:

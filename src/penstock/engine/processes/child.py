@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 from penstock.core.columns import Columns, nbytes
 from penstock.core.errors import PenstockError
 from penstock.core.ledger import Ledger
-from penstock.engine.batches import Output, Work
+from penstock.engine.batches import Batches
 from penstock.engine.ordered_threads import Ordered
+from penstock.engine.output import Output
 from penstock.engine.processes.payload import Job, load
 from penstock.engine.processes.ring import Desk, Ring, Shape
 from penstock.engine.stats import Stats
@@ -56,26 +57,27 @@ class Share(NamedTuple):
     careful: int = 0
 
 
-class Half:
+class HostOutput(Output):
     """The part of an output that runs in the child: final dtypes and memory. The parent makes the framework's object.
 
     Of Penstock's own outputs only plain attributes go along: a device or sharding would import its framework.
     """
 
     def __init__(self, output: Output) -> None:
-        self.name, self._kind = output.name, type(output)
+        self.name, self._kind = output.name, type(output)  # type: ignore[misc]
         own = self._kind.__module__.startswith("penstock.")
         self._state = {k: v for k, v in vars(output).items() if _is_plain(v)} if own else {}
-        self._whole = None if own else output
+        self._output = None if own else output
+        self.memory = output.memory
 
-    def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
-        if self._whole is None:
-            whole = self._kind.__new__(self._kind)
-            vars(whole).update(self._state)
-            self._whole = whole
-        return self._whole.block(columns, ids)
+    def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
+        if self._output is None:
+            output = self._kind.__new__(self._kind)
+            vars(output).update(self._state)
+            self._output = output
+        return self._output.convert(columns, ids)
 
-    def batch(self, columns: Columns) -> Columns:
+    def deliver(self, columns: Columns) -> Columns:
         return columns
 
     def nbytes(self, batch: Columns) -> int:
@@ -97,7 +99,7 @@ def main(ends: tuple[Any, ...], shape: tuple[Any, ...], share: tuple[Any, ...], 
     threading.Thread(target=desk.listen, name="penstock-listen", daemon=True).start()
     try:
         job: Job = load(Ends(*ends).payload)
-        work = Work(build(job.definition), job.cuts, job.output, job.pad, Stats())
+        work = Batches(build(job.definition), job.cuts, job.output, job.pad, Stats())
     except Exception as error:
         desk.send(("unborn", failure(error)))
         desk.wait_for_end()
@@ -143,7 +145,7 @@ def _settle(ends: Ends, parent: int) -> socket.socket:
     return socket.socket(fileno=ends.wire)
 
 
-def _noting(ring: Ring, work: Work, share: Share) -> Callable[[int, int], list[Columns]]:
+def _noting(ring: Ring, work: Batches, share: Share) -> Callable[[int, int], list[Columns]]:
     """`compute` for this share; writes in the ring's first page what each thread has in hand."""
     places: dict[int, int] = {}
     fresh = count()
@@ -172,7 +174,7 @@ def _noting(ring: Ring, work: Work, share: Share) -> Callable[[int, int], list[C
 class News:
     """What the parent should know of this child's counters and ledgers, with each batch."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Batches) -> None:
         self._stats = work.stats
         self._ledgers = (work.plan.ledger, work.plan.refusals)
         self._seen = [(0, 0), (0, 0)]  # entries sent and total then, for each ledger

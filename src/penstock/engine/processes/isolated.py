@@ -30,9 +30,9 @@ from typing import Any, Literal
 from penstock.core.columns import Columns
 from penstock.core.errors import StageError, UsageError, WorkerDied
 from penstock.core.ledger import Ledger
-from penstock.engine.batches import Work
+from penstock.engine.batches import Batches
 from penstock.engine.ordered_threads import STALL_SECONDS
-from penstock.engine.processes.child import Failure, Half, Share
+from penstock.engine.processes.child import Failure, HostOutput, Share
 from penstock.engine.processes.connection import LENT, Gone, Link
 from penstock.engine.processes.payload import Job, ship
 from penstock.engine.processes.ring import THREADS
@@ -57,7 +57,7 @@ class Isolated:
 
     def __init__(
         self,
-        work: Work,
+        work: Batches,
         start: int,
         stop: int | None,
         *,
@@ -84,7 +84,13 @@ class Isolated:
         self._links: list[Link] = []
         plan = work.plan
         job = Job(
-            plan.definition, work.cuts, Half(work.output), work.pad, min(threads, THREADS), self._ahead, self._max_bytes
+            plan.definition,
+            work.cuts,
+            HostOutput(work.output),
+            work.pad,
+            min(threads, THREADS),
+            self._ahead,
+            self._max_bytes,
         )
         self._payload = ship(job)
         _open.add(self)
@@ -115,7 +121,7 @@ class Isolated:
         columns, news = self._next_columns((self._taken - self._start) % self._every)
         self._merge(news)
         began = time.perf_counter()
-        batch = self._work.output.batch(columns)
+        batch = self._work.output.deliver(columns)
         self._work.stats.delivered(time.perf_counter() - began)
         self._taken += 1
         return batch

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.core.errors import MissingExtra, UsageError
 from penstock.core.pickling import culprit, dump
-from penstock.engine.batches import Output
+from penstock.engine.output import Output
 from penstock.engine.processes.ring import ALIGN, nameless_file
 from penstock.plan.definition import Definition
 from penstock.plan.step_ranges import Cuts

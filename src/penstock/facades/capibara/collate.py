@@ -16,10 +16,11 @@ from penstock.collate.pad import counts_of
 from penstock.collate.tokens import IGNORE, pad_token_columns, ragged_tokens
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError, UserCodeError
+from penstock.engine.output import Output
 from penstock.facades.capibara.fill import Fill
 from penstock.outputs.arrays import is_jax_array
 from penstock.outputs.jax import JaxOutput
-from penstock.steps.node import Picks
+from penstock.steps.picks import Picks
 
 Example = dict[str, Any]
 _TOKENS = ("input_ids", "attention_mask", "labels")
@@ -61,7 +62,7 @@ def collate(batch: Sequence[Example], max_length: int, pad_id: int) -> dict[str,
     return pad_token_columns(ids, layout, pad_id, mask=mask, labels=labels, dtype=np.int32)
 
 
-class CollateOutput:
+class CollateOutput(Output):
     """The last stage of a loader whose `_collate_fn` is the user's own. Runs in the loader's threads."""
 
     name = "jax"
@@ -69,10 +70,10 @@ class CollateOutput:
     def __init__(self, place: JaxOutput, function: Callable[[list[Example]], dict[str, Any]], max_length: int) -> None:
         self.place, self.function, self.max_length = place, function, max_length
 
-    def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
+    def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
         return columns
 
-    def batch(self, columns: Columns) -> dict[str, Any]:
+    def deliver(self, columns: Columns) -> dict[str, Any]:
         try:
             made = self.function(examples_of(columns, self.max_length))
         except Exception as error:
@@ -84,7 +85,7 @@ class CollateOutput:
         here = self.place.sharding is None and self.place.micro_batches == 1
         kept = {name: value for name, value in made.items() if here and is_jax_array(value)}
         rest: Columns = {name: np.asarray(value) for name, value in made.items() if name not in kept}
-        return kept | self.place.batch(self.place.block(rest, frozenset()))
+        return kept | self.place.deliver(self.place.convert(rest, frozenset()))
 
     def nbytes(self, batch: dict[str, Any]) -> int:
         return sum(int(getattr(value, "nbytes", 0)) for value in batch.values())

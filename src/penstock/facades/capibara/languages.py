@@ -13,7 +13,8 @@ from typing import NamedTuple
 from penstock.core.errors import UsageError
 from penstock.order import weights as rules
 from penstock.steps.base import Context, Step
-from penstock.steps.node import I64, Above, Epoch, Node, Picks
+from penstock.steps.node import Node, WrapperNode
+from penstock.steps.picks import I64, Epoch, Picks
 
 UNIMAX_PASSES = 4.0
 
@@ -99,7 +100,7 @@ class Stretch(Step):
         return _Stretched(child, self.count)
 
 
-class _Stretched(Above):
+class _Stretched(WrapperNode):
     def __init__(self, child: Node, count: int) -> None:
         super().__init__(child)
         self.size = count

@@ -18,7 +18,7 @@ from penstock.collate.tokens import IGNORE
 from penstock.core import hashing
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StateError, UsageError
-from penstock.engine.batches import Output
+from penstock.engine.output import Output
 from penstock.engine.stats import Stats
 from penstock.facades.capibara.config import DataLoaderConfig
 from penstock.facades.capibara.fill import Fill
@@ -27,7 +27,7 @@ from penstock.plan.stream_batches import Placed, Round, StreamPosition, rounds
 from penstock.preparation.encode import read_ahead
 from penstock.sources.hf_stream import HFStream
 from penstock.sources.token_stream import with_end
-from penstock.steps.node import Picks
+from penstock.steps.picks import Picks
 from penstock.tokenizers import as_tokenizer
 
 
@@ -114,7 +114,7 @@ class StreamLoader:
         if padded:
             columns["valid"] = valid
         self._stats.add(1, last - first, 0.0, time.perf_counter() - began, 0.0)
-        return self.output.batch(self.output.block(columns, frozenset(("input_ids", "labels")))), each, tokens
+        return self.output.make(columns, frozenset(("input_ids", "labels"))), each, tokens
 
     def _columns(self, texts: list[Any]) -> Columns:
         if self._tokenizer is None:

@@ -17,6 +17,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
 from penstock.engine.loader import Loader, Run
+from penstock.engine.output import Output
 from penstock.facades.artifex.datasets.access import as_dataset, batch_at
 from penstock.facades.artifex.datasets.base import BaseDataset
 from penstock.pipeline import Pipeline
@@ -47,7 +48,7 @@ class Numbers:
         return self.dataset.locate(index)
 
 
-class FromDataset:
+class FromDataset(Output):
     """The last stage: record numbers in, the dataset's own batch out."""
 
     name = "dataset"
@@ -56,10 +57,10 @@ class FromDataset:
         self.dataset, self.finish = dataset, finish
         self.base = np.uint64(randomness.key(seed, "finish"))
 
-    def block(self, columns: Columns, ids: frozenset[str]) -> Columns:
+    def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
         return columns
 
-    def batch(self, columns: Columns) -> Batch:
+    def deliver(self, columns: Columns) -> Batch:
         made = batch_at(self.dataset, np.asarray(columns["index"]))
         if self.finish is None:
             return made

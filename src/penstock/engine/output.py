@@ -1,0 +1,41 @@
+"""What a loader asks of an output: the last stage of a batch, from NumPy columns to a framework's own objects."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from penstock.core.columns import Columns, Compact
+from penstock.core.errors import StageError
+from penstock.steps.rows import Memory
+
+
+class Output(ABC):
+    """Converts columns and delivers them. Any thread may call it.
+
+    `convert` is NumPy only, so that a child process can run it; `deliver` runs in the process that wants the batch.
+    """
+
+    name: ClassVar[str]
+    memory: Memory | None = None  # where token ids are made in their final dtype; None: as they were read
+    expands: bool = False  # whether `expand` makes batches from compact columns
+
+    @abstractmethod
+    def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
+        """Final dtypes and contiguous memory; `ids` are the columns of token ids."""
+
+    @abstractmethod
+    def deliver(self, columns: Columns) -> Any:
+        """One batch as the framework's own object."""
+
+    def make(self, columns: Columns, ids: frozenset[str]) -> Any:
+        """`deliver(convert(columns, ids))`; an output may do both in one pass."""
+        return self.deliver(self.convert(columns, ids))
+
+    @abstractmethod
+    def nbytes(self, batch: Any) -> int:
+        """Bytes that a delivered batch holds."""
+
+    def expand(self, small: Compact) -> Any:
+        """One batch made on the device from compact columns and their recipe; called only where `expands`."""
+        raise StageError("an output that expands compact columns", got=self.name)

@@ -1,0 +1,218 @@
+"""What is done to the columns of a batch before the output: a list of stages, most often an empty one.
+
+In this order, each only where the pipeline asks for it: pad to the planned length, apply the steps after `.batch()`,
+count labels, mark rows that are padding, take the rank's share of a global batch, add the columns of the batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.columns import Columns, cut, rows_of, take
+from penstock.order.shard import rows_of_rank
+from penstock.plan.build import Plan
+from penstock.steps.base import Finish
+from penstock.steps.facts import BatchColumns
+from penstock.steps.masks import IGNORE, count_labels
+from penstock.steps.picks import Picks
+from penstock.steps.rows import Read, Rows
+
+if TYPE_CHECKING:
+    from penstock.steps.planned import PlannedBatches
+
+
+class Block(NamedTuple):
+    """The picks of steps [lo, hi), all of one epoch: rows [edges[i], edges[i + 1]) make step lo + i."""
+
+    lo: int
+    hi: int
+    picks: Picks
+    edges: list[int]
+    real: list[int]  # rows of each step that are not padding
+    read: Read
+    widths: list[int] = []  # noqa: RUF012 - of planned batches: the length each is padded to
+    everyone: Picks | None = None  # the rows of all ranks that are not padding, where their labels must be counted
+    all_edges: list[int] = []  # noqa: RUF012
+    assigned: list[NDArray[np.int64]] = []  # noqa: RUF012 - this rank's rows of each step, where assigned by cost
+
+
+class Part(NamedTuple):
+    """One batch whose rows have been read: rows [start, stop) of `rows`, step `number` of `block`."""
+
+    rows: Rows
+    start: int
+    stop: int
+    block: Block
+    number: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes * (self.stop - self.start) // max(1, len(self.rows.picks))
+
+
+class Working:
+    """A batch between reading and delivery."""
+
+    __slots__ = ("_picks", "columns", "labels", "part")
+
+    def __init__(self, part: Part, columns: Columns) -> None:
+        self.part, self.columns, self.labels = part, columns, 0
+        self._picks: Picks | None = None
+
+    @property
+    def picks(self) -> Picks:
+        """The picks of the rows that the batch has now."""
+        if self._picks is None:
+            self._picks = self.part.rows.picks.rows(slice(self.part.start, self.part.stop))
+        return self._picks
+
+    def keep(self, rows: NDArray[np.int64] | slice) -> None:
+        """Leaves only some of the rows."""
+        picks = self.picks
+        if isinstance(rows, slice):
+            self.columns = cut(self.columns, rows.start, rows.stop)
+        else:
+            self.columns = take(self.columns, rows)
+        self._picks = picks.rows(rows)
+
+
+class Stage(Protocol):
+    """One thing that is done to a batch."""
+
+    final_dtypes: bool  # whether it works on columns in their final dtypes; a user's function sees them as read
+
+    def __call__(self, batch: Working) -> None: ...
+
+
+class PadToPlan:
+    """Pads a batch of `.bucket()` or `.batch_tokens()` to the length that the plan says."""
+
+    final_dtypes = False
+
+    def __init__(self, planned: PlannedBatches) -> None:
+        self.planned = planned
+
+    def __call__(self, batch: Working) -> None:
+        width = batch.part.block.widths[batch.part.number]
+        batch.columns = self.planned.padded(batch.columns, batch.picks, width)
+
+
+class Apply:
+    """Applies a step that comes after `.batch()`."""
+
+    final_dtypes = False
+
+    def __init__(self, step: Finish, base: int) -> None:
+        self.step, self.base = step, base
+
+    def __call__(self, batch: Working) -> None:
+        batch.columns = self.step.apply(batch.columns, batch.picks, self.base)
+
+
+class CountPlanned:
+    """Counts the labels of the step, on all ranks, from the plan."""
+
+    final_dtypes = True
+
+    def __init__(self, plan: Plan) -> None:
+        self.root = plan.root
+
+    def __call__(self, batch: Working) -> None:
+        block, i = batch.part.block, batch.part.number
+        if block.everyone is not None:
+            picks = block.everyone.rows(slice(block.all_edges[i], block.all_edges[i + 1]))
+        elif block.real[i] < len(batch.picks):
+            picks = batch.picks.rows(slice(0, block.real[i]))
+        else:
+            picks = batch.picks
+        batch.labels = self.root.count_labels(picks)
+
+
+class CountMade:
+    """Counts the labels of the step in its columns, where a user's function may have changed them.
+
+    With several ranks whose rows are not here, those are made too.
+    """
+
+    final_dtypes = False
+
+    def __init__(self, plan: Plan, before: list[Stage]) -> None:
+        self.root, self.before = plan.root, before
+
+    def __call__(self, batch: Working) -> None:
+        block, i = batch.part.block, batch.part.number
+        if block.everyone is None:
+            batch.labels = count_labels(cut(batch.columns, 0, block.real[i]))
+            return
+        rows = self.root.open(block.everyone.rows(slice(block.all_edges[i], block.all_edges[i + 1])))
+        count = block.all_edges[i + 1] - block.all_edges[i]
+        part = Part(rows(0, count), 0, count, block, i)
+        other = Working(part, part.rows.columns(0, count, None))
+        for stage in self.before:
+            stage(other)
+        batch.labels = count_labels(other.columns)
+
+
+class MarkPadding:
+    """Adds `valid`: False for the rows that fill up a batch; their labels become -100."""
+
+    final_dtypes = False
+
+    def __call__(self, batch: Working) -> None:
+        kept = np.arange(rows_of(batch.columns)) < batch.part.block.real[batch.part.number]
+        out = dict(batch.columns)
+        labels = out.get("labels")
+        if not kept.all() and isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
+            labels = labels.astype(np.int64)
+            labels[~kept] = IGNORE
+            out["labels"] = labels
+        out["valid"] = kept
+        batch.columns = out
+
+
+class TakeShare:
+    """Leaves this rank's rows of a global batch."""
+
+    final_dtypes = False
+
+    def __init__(self, rank: int, world: int) -> None:
+        self.rank, self.world = rank, world
+
+    def __call__(self, batch: Working) -> None:
+        block, part = batch.part.block, batch.part
+        if block.assigned:
+            batch.keep(block.assigned[part.number])
+        else:
+            batch.keep(slice(*rows_of_rank(part.stop - part.start, self.rank, self.world)))
+
+
+class AddBatchColumns:
+    """Adds the columns that belong to the batch and not to one row."""
+
+    final_dtypes = True
+
+    def __init__(self, columns: BatchColumns) -> None:
+        self.add = columns.add
+
+    def __call__(self, batch: Working) -> None:
+        batch.columns = self.add(batch.columns, batch.picks, batch.labels)
+
+
+def stages_of(plan: Plan, pad: bool) -> tuple[Stage, ...]:
+    """The stages of a plan's batches; `pad`: the last batch of an epoch is filled up."""
+    facts = plan.root.facts
+    stages: list[Stage] = [] if plan.root.batch_plan is None else [PadToPlan(plan.root.batch_plan)]
+    stages += [Apply(step, base) for step, base in plan.finish]
+    if facts.per_batch is not None:
+        by_plan = facts.certain and not any(step.changes_content for step, _ in plan.finish)
+        stages.append(CountPlanned(plan) if by_plan else CountMade(plan, stages[:]))
+    if pad:
+        stages.append(MarkPadding())
+    if plan.whole:
+        stages.append(TakeShare(plan.definition.rank, plan.definition.world))
+    if facts.per_batch is not None:
+        stages.append(AddBatchColumns(facts.per_batch))
+    return tuple(stages)

@@ -1,0 +1,53 @@
+"""What is known of a node's rows before any is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from penstock.core.columns import Columns
+from penstock.steps.masks import IGNORE
+from penstock.steps.picks import I64, Picks
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest value that columns of token ids may hold, labels among them."""
+
+    least: int = 0
+    most: int = 0
+
+    def with_labels(self, pad_id: int = 0) -> Bounds:
+        """Where labels may be -100, and padding is `pad_id`."""
+        return Bounds(min(self.least, pad_id, IGNORE), max(self.most, pad_id))
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], vocab_size: int | None = None) -> Bounds:
+        """By the vocabulary, or by the dtype of the tokens where it is unknown; never above 2**31 - 1."""
+        if dtype.kind not in "iu":
+            return cls()  # recordings: no ids at all
+        return cls(0, min(np.iinfo(dtype).max, (1 << 31) - 1) if vocab_size is None else max(0, vocab_size - 1))
+
+
+class BatchColumns(Protocol):
+    """Columns that belong to a batch and not to one row, added last, on the rank that the batch is for.
+
+    `labels` is the number of labels other than -100 in the step, over all ranks.
+    """
+
+    def add(self, columns: Columns, picks: Picks, labels: int) -> Columns: ...
+
+
+@dataclass(frozen=True)
+class RowFacts:
+    """Facts that hold for every row of a node. Steps change them with `dataclasses.replace`."""
+
+    ids: frozenset[str] = frozenset()  # columns of token ids, which outputs convert to their dtype
+    bounds: Bounds = field(default_factory=Bounds)  # of the values of `ids`
+    own_labels: bool = False  # labels were made by Penstock, from the tokens
+    certain: bool = True  # picks alone say what `fetch` returns: no filter, no user function
+    weighs: bool = False  # `Node.costs` is known
+    stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle stays near these
+    ahead: int = 1 << 14  # rows to pick in one call: many where a pick is arithmetic, fewer where it costs memory
+    per_batch: BatchColumns | None = None
