@@ -75,17 +75,17 @@ class Op(ABC):
 
     def _range(self, name: str, around: float | None, least: float, most: float = float("inf")) -> None:
         """Makes field `name` a (low, high): one number is a half width `around` a centre, or (0, number)."""
-        given = getattr(self, name)
+        value = getattr(self, name)
         try:
-            if isinstance(given, int | float):
-                pair = (0.0, float(given)) if around is None else (around - float(given), around + float(given))
+            if isinstance(value, int | float):
+                pair = (0.0, float(value)) if around is None else (around - float(value), around + float(value))
             else:
-                low, high = given
+                low, high = value
                 pair = (float(low), float(high))
         except (TypeError, ValueError):
-            raise self._wrong(f"{name} as one number or (low, high)", given) from None
+            raise self._wrong(f"{name} as one number or (low, high)", value) from None
         if not least <= pair[0] <= pair[1] <= most:
-            raise self._wrong(f"{name} within {least:g} <= low <= high <= {most:g}", given)
+            raise self._wrong(f"{name} within {least:g} <= low <= high <= {most:g}", value)
         self._set(name, pair)
 
 

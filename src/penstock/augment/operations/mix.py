@@ -48,7 +48,7 @@ class Mixup(Mix):
     """`lam * image + (1 - lam) * partner`, lam from Beta(alpha, alpha), the partner another row of the batch.
 
     Rows mix, so it belongs after `.batch(n)` in `.map_batches(augment, whole=True)`: then every rank sees the same
-    global batch. The column `labels` is mixed too: one-hot rows (given so, or made with `classes=`) by lam; class
+    global batch. The column `labels` is mixed too: one-hot rows (as passed, or made with `classes=`) by lam; class
     numbers stay, and columns `labels_partner` and `lam` are added.
     """
 

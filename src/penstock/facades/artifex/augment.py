@@ -2,7 +2,7 @@
 
 Each is compiled at first use and traced once per shape: another key runs the same program, and all of them may be
 called inside a `jax.jit` of your own. Row i of a batch uses `fold_in(key, i)`, so it gets the same augmentation in a
-batch of any size. The batch functions answer a new dict and leave the one they were given alone. Keys are
+batch of any size. The batch functions return a new dict and do not change their argument. Keys are
 `jax.random.key(0)` or `jax.random.PRNGKey(0)`.
 """
 
@@ -45,7 +45,7 @@ augment_batch = augment_image_batch
 
 
 def augment_batch_jit(images: Any, key: Any) -> Any:
-    """`augment_image` on images (N, H, W, C): one compiled program for the whole batch.
+    """`augment_image` on images (N, H, W, C): one compiled program per batch.
 
     >>> import jax, numpy as np
     >>> augment_batch_jit(np.zeros((2, 4, 4, 3), np.float32), jax.random.key(0)).shape
@@ -87,7 +87,7 @@ def augment_text_batch(
 
 
 def augment_text_batch_jit(tokens: Any, vocab_size: int, key: Any) -> Any:
-    """`augment_text_tokens` on tokens (N, length): one compiled program for the whole batch."""
+    """`augment_text_tokens` on tokens (N, length): one compiled program per batch."""
     return _text(tokens, vocab_size, key, 1, SPECIAL_IDS, True)
 
 
@@ -110,7 +110,7 @@ def augment_audio_batch(batch: dict[str, Any], sample_rate: int, key: Any) -> di
 
 
 def augment_audio_batch_jit(audio: Any, sample_rate: int, key: Any) -> Any:
-    """`augment_audio` on waveforms (N, samples): one compiled program for the whole batch."""
+    """`augment_audio` on waveforms (N, samples): one compiled program per batch."""
     _check_rate(sample_rate)
     return _compiled(_audio, True)(_array(audio), key)
 
