@@ -46,7 +46,7 @@ def test_json_quiet_and_again(run: Any, corpus: Path, tmp_path: Path) -> None:
     assert facts["verified"] is True
     assert facts["already"] is facts["resumed"] is False
     assert run(*argv).json()["already"] is True
-    assert "already there" in run(*argv[:-2]).out
+    assert "already exists" in run(*argv[:-2]).out
 
 
 def test_progress_is_forced_and_goes_to_stderr(run: Any, corpus: Path, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_formats_by_name_by_option_and_mixed(run: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "m").exists()
 
 
-def test_goes_on_after_an_interruption_and_says_so(run: Any, tmp_path: Path) -> None:
+def test_resumes_after_an_interruption_and_says_so(run: Any, tmp_path: Path) -> None:
     """Ctrl-C at a moment that is sure to be in the middle: right after the second shard."""
     (tmp_path / "a.txt").write_text(("b" * 9999 + "\n") * 1300)
     argv = ["prepare", tmp_path / "a.txt", "--by", "line", "-t", "bytes", "-o", tmp_path / "s", "--shard-tokens", 1]
@@ -154,15 +154,15 @@ def test_goes_on_after_an_interruption_and_says_so(run: Any, tmp_path: Path) -> 
     finally:
         module.Journal.add = real  # type: ignore[method-assign]
     assert stopped.code == 130
-    assert "run the same command again to go on" in stopped.err
+    assert "run the same command again to resume" in stopped.err
     half = run("info", tmp_path / "s")
     assert half.code == 1
     assert "expected a finished token store" in half.err
     assert "penstock prepare" in half.err
     ran = run(*argv)
     assert ran.code == 0
-    assert "2 shards are done" in ran.err
-    assert "going on after an interruption" in ran.out
+    assert "2 shards already written" in ran.err
+    assert "resumed after an interruption" in ran.out
     assert len(TokenStore(tmp_path / "s")) == 1300
 
 

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from penstock.cli import say
+from penstock.cli import console
 from penstock.cli.arguments import add_json, add_windows, command, number, seconds
 
 _MEMORY_TOKENS = 1 << 25  # loaded for the bare gather
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     )
     loader = getattr(made, f"to_{args.to}")(threads=args.threads)
     rows = args.batch // args.world
-    say.note(f"measuring the loader for {args.seconds:g} s, then a bare gather for {args.seconds:g} s")
+    console.note(f"measuring the loader for {args.seconds:g} s, then a bare gather for {args.seconds:g} s")
     batches, took = _loader(loader, args.seconds, args.to)
     bare = _bare(source, args.length, rows, args.seconds)
     rate = batches * rows * args.length / took
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     }  # fmt: skip
     facts["verdict"] = _verdict(took / batches)
     if args.json:
-        say.as_json(facts)
+        console.as_json(facts)
     else:
         _show(facts)
     return 0
@@ -99,7 +99,7 @@ def _verdict(one: float) -> str:
 
 def _show(facts: dict[str, Any]) -> None:
     rate, bare = facts["tokens_per_second"] / 1e6, facts["bare_gather_tokens_per_second"] / 1e6
-    say.table(
+    console.table(
         [
             ("loader", f"{rate:,.1f} M tokens/s to {facts['to']} ({facts['batches']:,} batches)"),
             ("bare NumPy gather", f"{bare:,.1f} M tokens/s"),
@@ -108,6 +108,8 @@ def _show(facts: dict[str, Any]) -> None:
     )
     spent = facts["stage_seconds"]
     total = sum(spent.values()) or 1.0
-    say.out("stages")
-    say.table([(n, f"{s / facts['batches'] * 1e6:8.1f} us/batch  {s / total:4.0%}") for n, s in spent.items()], "  ")
-    say.out(facts["verdict"])
+    console.out("stages")
+    console.table(
+        [(n, f"{s / facts['batches'] * 1e6:8.1f} us/batch  {s / total:4.0%}") for n, s in spent.items()], "  "
+    )
+    console.out(facts["verdict"])

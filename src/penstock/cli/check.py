@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from penstock.cli import say
+from penstock.cli import console
 from penstock.cli.arguments import add_json, add_tokenizer, command, number
 
 _SAMPLE = 1 << 18  # characters that are encoded separately, for comparison
@@ -59,12 +59,12 @@ def run(args: argparse.Namespace) -> int:
         for result in run_checks(subject):
             results.append(result)
             if not args.json:
-                say.out(f"{'ok    ' if result.ok else 'FAILED'}  {name:<5}  {result.check:<10}  {result.seen}")
+                console.out(f"{'ok    ' if result.ok else 'FAILED'}  {name:<5}  {result.check:<10}  {result.seen}")
     failed = sum(not result.ok for result in results)
     if args.json:
-        say.as_json({"ok": not failed, "failed": failed, "checks": [asdict(result) for result in results]})
+        console.as_json({"ok": not failed, "failed": failed, "checks": [asdict(result) for result in results]})
     else:
-        say.out(f"{len(results)} checks, " + (f"{failed} FAILED" if failed else "all passed"))
+        console.out(f"{len(results)} checks, " + (f"{failed} FAILED" if failed else "all passed"))
     return 1 if failed else 0
 
 

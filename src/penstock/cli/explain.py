@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from penstock.cli import say
+from penstock.cli import console
 from penstock.cli.arguments import add_json, add_tokenizer, add_windows, command, number
 
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     facts = why | {name: batch[name][args.row].tolist() for name in ("input_ids", "labels")}
     facts["text"] = decoded(tokenizer, facts["input_ids"])
     if args.json:
-        say.as_json({"store": args.store} | facts)
+        console.as_json({"store": args.store} | facts)
     else:
         _show(facts)
     return 0
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def _show(facts: dict[str, Any]) -> None:
     origin = facts["from"]
     span = origin["tokens"]
-    say.table(
+    console.table(
         [
             ("step", f"{facts['step']:,}, row {facts['row']:,} (epoch {facts['epoch']:,})"),
             (
@@ -68,10 +68,10 @@ def _show(facts: dict[str, Any]) -> None:
     )
     for one in origin["documents"]:
         details = {k: v for k, v in one.items() if k not in ("document", "from")}
-        say.out(f"  document {one['document']:,} from its token {one['from']:,}")
-        say.out("    " + ", ".join(f"{k} {say.figure(v)}" for k, v in details.items()))
-    say.table([("input_ids", say.ids(facts["input_ids"])), ("labels", say.ids(facts["labels"]))])
+        console.out(f"  document {one['document']:,} from its token {one['from']:,}")
+        console.out("    " + ", ".join(f"{k} {console.figure(v)}" for k, v in details.items()))
+    console.table([("input_ids", console.ids(facts["input_ids"])), ("labels", console.ids(facts["labels"]))])
     if facts["text"] is not None:
-        say.out("text")
+        console.out("text")
         for line in facts["text"].split("\n"):
-            say.out(f"  | {line}")
+            console.out(f"  | {line}")

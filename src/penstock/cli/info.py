@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import say
+from penstock.cli import console
 from penstock.cli.arguments import add_json, add_tokens, command
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         facts = _records(args.path, found)
     facts = {"path": args.path} | facts
     if args.json:
-        say.as_json(facts)
+        console.as_json(facts)
     else:
         _show(facts)
     return 1 if "damage" in facts else 0
@@ -60,19 +60,19 @@ def _show(facts: dict[str, Any]) -> None:
     rows: list[tuple[str, Any]] = []
     for name, value in facts.items():
         if name == "bytes":
-            rows.append((name, f"{value:,} ({say.size(value)})"))
+            rows.append((name, f"{value:,} ({console.size(value)})"))
         elif name == "metadata":
             rows += [(f"metadata.{k}", _short(v)) for k, v in value.items()]
         elif isinstance(value, dict):
             rows += [(f"{name}.{k}", v) for k, v in value.items()]
         else:
             rows.append((name, value))
-    say.table(rows)
+    console.table(rows)
     for shard in shards[:_SHOWN_SHARDS]:
-        facts_of = f"{shard['documents']:,} documents, {shard['tokens']:,} tokens, {say.size(shard['bytes'])}"
-        say.out(f"  {shard['name']}: {facts_of}")
+        facts_of = f"{shard['documents']:,} documents, {shard['tokens']:,} tokens, {console.size(shard['bytes'])}"
+        console.out(f"  {shard['name']}: {facts_of}")
     if len(shards) > _SHOWN_SHARDS:
-        say.out(f"  and {len(shards) - _SHOWN_SHARDS:,} more shards")
+        console.out(f"  and {len(shards) - _SHOWN_SHARDS:,} more shards")
 
 
 def _short(value: Any) -> Any:

@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli import say
+from penstock.cli import console
 from penstock.core.errors import UsageError
 from penstock.sources.formats import FORMATS, Options, format_of
 
 
 def is_name(path: str) -> bool:
-    """Whether it names a dataset rather than files: nothing is there, and it is no pattern, address or file name."""
+    """Whether it is a dataset name: no such file exists, and it is not a pattern, URL or file name."""
     if os.path.exists(path) or any(os.path.exists(path + end) for end in (".idx", ".bin")):
         return False
     plain = "://" not in path and not any(c in path for c in "*?[") and not os.path.isabs(path)
@@ -20,7 +20,7 @@ def is_name(path: str) -> bool:
 
 
 def open_texts(paths: Sequence[str], kind: str = "auto", field: str = "text", by: str = "file") -> Any:
-    """The texts of some files, to be read in one pass."""
+    """Opens text files, to be read in one pass."""
     found = format_of(paths) if kind == "auto" else FORMATS[kind]
     if not found.one_pass:
         raise UsageError(
@@ -33,7 +33,7 @@ def open_texts(paths: Sequence[str], kind: str = "auto", field: str = "text", by
 
 
 def open_tokens(path: str, dtype: str | None = None, split_id: int | None = None) -> Any:
-    """The token source at a path; refuses what is not tokens."""
+    """Opens the token source at a path; raises if it does not hold tokens."""
     found = format_of(path)
     if found.kind != "tokens":
         raise UsageError(
@@ -43,14 +43,14 @@ def open_tokens(path: str, dtype: str | None = None, split_id: int | None = None
             fix=f"make a store first: penstock prepare {path} --tokenizer T --out DIR",
         )
     if found.name == "nanogpt" and dtype is None:
-        say.note(f"{path}: taking a bare .bin for uint16 tokens; --dtype says otherwise")
+        console.note(f"{path}: assuming uint16 tokens in a raw .bin; use --dtype for others")
     return found.open(path, Options(dtype=dtype, eos_id=split_id))
 
 
 def decoder(source: Any, name: str | None) -> Any:
-    """The tokenizer to decode with: as named, or bytes for a store of bytes; None when there is none to use.
+    """Returns the tokenizer to decode with: the named one, or bytes for a store of bytes; None without one.
 
-    Says so when the store was made with another tokenizer than the one named.
+    Prints a note if the store was written with another tokenizer than the named one.
     """
     from penstock.tokenizers import as_tokenizer
 
@@ -59,12 +59,12 @@ def decoder(source: Any, name: str | None) -> Any:
         return as_tokenizer("bytes") if known.get("kind") == "bytes" else None
     tokenizer = as_tokenizer(name)
     if known and known.get("sha256") != tokenizer.identity()["sha256"]:
-        say.note(f"the store was made with another tokenizer than {name!r}: texts may come out wrong")
+        console.note(f"the store was written with another tokenizer than {name!r}: texts may be wrong")
     return tokenizer
 
 
 def decoded(tokenizer: Any, ids: Any) -> str | None:
-    """Text of ids, or None without a tokenizer or for ids it does not have."""
+    """Decodes ids to text; None without a tokenizer or for ids outside its vocabulary."""
     if tokenizer is None:
         return None
     numbers = [int(i) for i in ids]

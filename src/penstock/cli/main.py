@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock._version import __version__
-from penstock.cli import bench, check, explain, info, peek, plan, prepare, report, say, verify
+from penstock.cli import bench, check, console, explain, info, peek, plan, prepare, report, verify
 from penstock.core.errors import PenstockError
 
 _ABOUT = "From raw text to training batches: prepare tokens, look at them, plan and check a run."
@@ -60,22 +60,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, so that a broken pipe is caught below
             return code
     except PenstockError as error:
-        say.error(error)
+        console.error(error)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's flush at exit does not fail
         return 141
     except OSError as error:
-        say.note(f"{type(error).__name__}: {error}")
+        console.note(f"{type(error).__name__}: {error}")
         return 1
     except KeyboardInterrupt:
         if hint := getattr(args, "interrupted", ""):
-            say.note(hint)
+            console.note(hint)
         return 130
 
 
 def _as_note(message: Warning | str, *_: Any, **__: Any) -> None:
-    say.note(str(message))
+    console.note(str(message))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""`penstock peek`: the first records of anything; or, with window options, what a model would be given."""
+"""`penstock peek`: shows the first records of a dataset, or with window options the first training windows.
+
+Reading is in `first_rows.py`, which imports NumPy; this module must not, so that `penstock --help` is fast.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import argparse
 import sys
 from typing import Any
 
-from penstock.cli import say
+from penstock.cli import console
 from penstock.cli.arguments import add_json, add_tokenizer, add_tokens, command, number
 
 MAX_LENGTH, STRIDE, BATCH_SIZE = 256, 128, 4
@@ -16,7 +19,7 @@ _TEXT = 240
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
-        commands, "peek", "look at the first records, documents or training windows", run,
+        commands, "peek", "show the first records, documents or training windows", run,
         more="With --max-length, --stride or --batch-size it shows windows: input, target and their text.",
         examples=[
             "data.jsonl",
@@ -28,7 +31,7 @@ def add(commands: Any) -> None:
         "path", metavar="PATH", help="text, JSONL or Parquet files, token store, token files, or a dataset's name"
     )
     parser.add_argument("--split", default=None, metavar="NAME", help="split of a named dataset")
-    parser.add_argument("--rows", "-n", type=number(1), default=5, metavar="N", help="how many to show (default: 5)")
+    parser.add_argument("--rows", "-n", type=number(1), default=5, metavar="N", help="number to show (default: 5)")
     add_tokenizer(parser, what="to encode and decode with")
     parser.add_argument("--max-length", type=number(1), metavar="L", help=f"tokens in a window (default: {MAX_LENGTH})")
     parser.add_argument("--stride", type=number(1), metavar="S", help=f"tokens between windows (default: {STRIDE})")
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         from penstock.tokenizers import as_tokenizer
 
         if args.tokenizer is None:
-            say.note('no --tokenizer: taking "bytes"')
+            console.note('no --tokenizer: using "bytes"')
         tokenizer = as_tokenizer(args.tokenizer or "bytes")
         stream, whole = first_rows.stream_of(open_texts([args.path], found.name, args.field, args.by), tokenizer)
         return _windows(args, stream, tokenizer, whole)
@@ -77,17 +80,17 @@ def _records(args: argparse.Namespace, kind: str, found: list[dict[str, Any]]) -
             if isinstance(text, str):
                 one["ids"] = tokenizer.encode(text).tolist()
     if args.json:
-        say.as_json({"path": args.path, "kind": kind, "records": found})
+        console.as_json({"path": args.path, "kind": kind, "records": found})
         return 0
     for at, one in enumerate(found):
-        say.out(f"record {at}  ({one['where']})")
+        console.out(f"record {at}  ({one['where']})")
         if "error" in one:
             for line in one["error"].splitlines():
-                say.out(f"  !! {line}")
+                console.out(f"  !! {line}")
         else:
-            say.table([(name, _value(value)) for name, value in one["record"].items()], indent="  ")
+            console.table([(name, _value(value)) for name, value in one["record"].items()], indent="  ")
         if "ids" in one:
-            say.table([("tokens", f"{len(one['ids']):,}"), ("ids", say.ids(one["ids"]))], indent="  ")
+            console.table([("tokens", f"{len(one['ids']):,}"), ("ids", console.ids(one["ids"]))], indent="  ")
     return 0
 
 
@@ -103,15 +106,15 @@ def _value(value: Any) -> str:
 
 def _documents(args: argparse.Namespace, source: Any, found: list[dict[str, Any]]) -> int:
     if args.json:
-        say.as_json({"path": args.path, "documents": len(source), "tokens": source.n_tokens, "rows": found})
+        console.as_json({"path": args.path, "documents": len(source), "tokens": source.n_tokens, "rows": found})
         return 0
-    say.out(f"{len(source):,} documents, {source.n_tokens:,} tokens")
+    console.out(f"{len(source):,} documents, {source.n_tokens:,} tokens")
     for one in found:
-        say.out(f"{one['where']}  ({one['tokens']:,} tokens)")
-        rows = [("ids", say.ids(one["ids"]))]
-        say.table([*rows, ("text", _value(one["text"]))] if one["text"] is not None else rows, indent="  ")
+        console.out(f"{one['where']}  ({one['tokens']:,} tokens)")
+        rows = [("ids", console.ids(one["ids"]))]
+        console.table([*rows, ("text", _value(one["text"]))] if one["text"] is not None else rows, indent="  ")
     if any(one["text"] is None for one in found) and sys.stdout.isatty():
-        say.note("--tokenizer T shows the text too")
+        console.note("--tokenizer T shows the text too")
     return 0
 
 
@@ -136,7 +139,7 @@ def _windows(args: argparse.Namespace, source: Any, tokenizer: Any, whole: bool)
         "batch_shape": [size, length], "whole_file": whole,
     }  # fmt: skip
     if args.json:
-        say.as_json({"path": args.path} | facts | {"rows": found})
+        console.as_json({"path": args.path} | facts | {"rows": found})
         return 0
     _show_windows(facts, found)
     return 0
@@ -145,13 +148,15 @@ def _windows(args: argparse.Namespace, source: Any, tokenizer: Any, whole: bool)
 def _show_windows(facts: dict[str, Any], found: list[dict[str, Any]]) -> None:
     length, stride, size = facts["max_length"], facts["stride"], facts["batch_size"]
     part = "" if facts["whole_file"] else " (of the beginning of the file: the rest was not read)"
-    say.out(f"{facts['tokens']:,} tokens give {facts['windows']:,} windows of {length:,}, {stride:,} apart{part}")
-    say.out(
+    console.out(
+        f"{facts['tokens']:,} tokens, {facts['windows']:,} windows of {length:,} tokens, {stride:,} apart{part}"
+    )
+    console.out(
         f"{facts['batches']:,} batches of {size:,}: inputs [{size}, {length}] -> targets [{size}, {length}], "
         f"{facts['left_over']:,} windows left over"
     )
     for one in found:
-        say.out(f"window {one['window']}  (tokens {one['start']:,} to {one['start'] + length:,})")
+        console.out(f"window {one['window']}  (tokens {one['start']:,} to {one['start'] + length:,})")
         for name in ("input", "target"):
             text = one[f"{name}_text"]
-            say.out(f"  {name:<6}  {say.ids(one[name])}" + ("" if text is None else f"  {_value(text)}"))
+            console.out(f"  {name:<6}  {console.ids(one[name])}" + ("" if text is None else f"  {_value(text)}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from penstock.cli import say
+from penstock.cli import console
 from penstock.cli.arguments import add_json, add_windows, command, number
 
 
@@ -31,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
         epochs=args.epochs,
     )  # fmt: skip
     if args.json:
-        say.as_json({"store": args.store} | facts)
+        console.as_json({"store": args.store} | facts)
     else:
-        say.table(rows(facts))
+        console.table(rows(facts))
     return 0
 
 
@@ -51,7 +51,7 @@ def rows(facts: dict[str, Any]) -> list[tuple[str, Any]]:
         ("tokens not seen in it", f"{facts['tokens_not_seen_in_epoch_0']:,} ({share:.3%}), neither input nor label"),
         ("a token is input", f"{facts['times_a_token_is_input']:g} times per epoch"),
         ("ranks", f"{facts['world']:,}, {facts['rows_per_rank']:,} windows per step on each"),
-        ("bytes per batch", f"{say.size(facts['bytes_per_batch'])} on each rank (int64 inputs and labels)"),
+        ("bytes per batch", f"{console.size(facts['bytes_per_batch'])} on each rank (int64 inputs and labels)"),
         ("epochs", f"{facts['epochs']:,}: {facts['steps']:,} steps, {facts['tokens_trained']:,} tokens"),
         ("shuffle", facts["shuffle"] + seed),
         ("fingerprint", facts["fingerprint"]),

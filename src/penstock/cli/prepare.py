@@ -1,4 +1,4 @@
-"""`penstock prepare`: text files to a verified token store. Run again after an interruption, it goes on."""
+"""`penstock prepare`: tokenizes text files into a verified token store. It resumes after an interruption."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from penstock.cli import say
+from penstock.cli import console
 from penstock.cli.arguments import add_json, add_tokenizer, budget, command, number
 from penstock.cli.prompts import add_prompt, as_options, asks_for_prompts, make_engine, open_records
 from penstock.core.errors import PenstockError
@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
         commands, "prepare", "tokenise text files into a token store, once", run,
-        more="The same command run again after any interruption, even kill -9, goes on and gives the same bytes.",
+        more="Run again after an interruption, even kill -9, the same command resumes and writes the same bytes.",
         examples=[
             "book.txt --tokenizer bytes --out corpus",
             "'data/*.jsonl.gz' --tokenizer tokenizer.json --out corpus",
@@ -46,10 +46,10 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--budget", type=budget, metavar="N", help="most records to skip: a count, or a share like 0.01"
     )
-    parser.add_argument("--engine", choices=("auto", "reference"), help="who encodes (default: auto)")
-    parser.add_argument("--threads", type=number(1), metavar="N", help="threads (default: as many as cores)")
+    parser.add_argument("--engine", choices=("auto", "reference"), help="encoder to use (default: auto)")
+    parser.add_argument("--threads", type=number(1), metavar="N", help="threads (default: one per core)")
     parser.add_argument("--shard-tokens", type=number(1), metavar="N", help="tokens in a shard file, at least")
-    parser.add_argument("--restart", action="store_true", help="begin anew, replacing what is in DIR")
+    parser.add_argument("--restart", action="store_true", help="start over, replacing the content of DIR")
     parser.add_argument(
         "--no-verify", dest="verify", action="store_false", help="do not read the store again at the end"
     )
@@ -57,11 +57,11 @@ def add(commands: Any) -> None:
     parser.add_argument("--quiet", "-q", action="store_true", help="no bar and no notes")
     add_prompt(parser)
     add_json(parser)
-    parser.set_defaults(interrupted="interrupted; run the same command again to go on")
+    parser.set_defaults(interrupted="interrupted; run the same command again to resume")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prepares, verifies, sums up."""
+    """Prepares and verifies the store and prints a summary."""
     from penstock.cli.inputs import open_texts
     from penstock.preparation.prompts import prepare_prompts
     from penstock.preparation.run import prepare
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         _verify(out, show)
         result["verified"] = True
     if args.json:
-        say.as_json(result)
+        console.as_json(result)
     else:
         _summary(result)
     return 0
@@ -111,10 +111,10 @@ def run(args: argparse.Namespace) -> int:
 def _announce(facts: dict[str, Any], out: Path, restart: bool) -> None:
     journal = out / "journal.jsonl"
     count = facts["files"]
-    say.note(f"{count:,} file{'s' * (count != 1)} of {facts['kind']}, {say.size(facts.get('bytes') or 0)}")
+    console.note(f"{count:,} file{'s' * (count != 1)} of {facts['kind']}, {console.size(facts.get('bytes') or 0)}")
     done = journal.read_bytes().count(b"\n") if journal.exists() and not restart else 0
     if done:
-        say.note(f"going on with what an earlier run began in {out}: {done:,} shards are done")
+        console.note(f"resuming in {out}: {done:,} shard{'s' * (done != 1)} already written")
 
 
 def _verify(out: Path, show: bool | None) -> None:
@@ -144,16 +144,16 @@ def _summary(result: dict[str, Any]) -> None:
         ("documents", result["documents"]),
         ("tokens", tokens),
         ("file bytes per token", round(source / tokens, 3) if tokens else None),
-        ("size", f"{say.size(result['bytes'])} in {result['shards']:,} shards"),
+        ("size", f"{console.size(result['bytes'])} in {result['shards']:,} shards"),
     ]
     if result["already"]:
-        rows.append(("work", "none: this very store was already there"))
+        rows.append(("work", "none: the same store already exists"))
     else:
         rate = result["text_bytes"] / 1e6 / max(result["seconds"], 1e-9)
-        went = ", going on after an interruption" if result["resumed"] else ""
-        rows += [("engine", result["engine"]), ("work", f"{result['seconds']:.2f} s, {rate:.1f} MB/s{went}")]
-    rows.append(("verified", "every byte" if result["verified"] else "no, as asked"))
+        resumed = ", resumed after an interruption" if result["resumed"] else ""
+        rows += [("engine", result["engine"]), ("work", f"{result['seconds']:.2f} s, {rate:.1f} MB/s{resumed}")]
+    rows.append(("verified", "every byte" if result["verified"] else "no (--no-verify)"))
     if result["skipped"]:
         rows.append(("skipped", f"{result['skipped']:,} records, listed in {result['skipped_list']}"))
         rows += [(f"  {count:,}", f"expected {reason}") for reason, count in result["reasons"].items()]
-    say.table(rows)
+    console.table(rows)

@@ -1,4 +1,4 @@
-"""`penstock prepare --prompt`: the options of prompts, and the engine and records they ask for."""
+"""`penstock prepare --prompt`: the options of prompts, and the engine and records that they configure."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _SPELLINGS = (
 
 
 def add_prompt(parser: Any) -> None:
-    """The options. None of them has a default here: one that is given without a use can be told."""
+    """Adds the options. None has a default here, so that an option without effect is detected."""
     group = parser.add_argument_group(
         "instruction data", "records through a template, with a loss mask beside the tokens"
     )
     group.add_argument(
         "--prompt", type=_text, metavar="TEMPLATE",
-        help='"alpaca", "chat", or a format string such as "Q: {question}\\nA: {answer}", whose last field is learnt; '
-        "\\n and \\t are a line break and a tab, \\\\ a backslash, here and in --system",
+        help='"alpaca", "chat", or a format string such as "Q: {question}\\nA: {answer}", whose last field is '
+        "trained on; \\n and \\t are a line break and a tab, \\\\ a backslash, here and in --system",
     )  # fmt: skip
     masks = ("prompt", "assistant", "last", "none")
-    group.add_argument("--mask", choices=masks, help="what is not learnt (default: prompt)")
+    group.add_argument("--mask", choices=masks, help="what is not trained on (default: prompt)")
     turns = ("answer", "tail", "whole")
-    group.add_argument("--turn", choices=turns, help="what of a chat's answer is (default: answer)")
+    group.add_argument("--turn", choices=turns, help="part of a chat's answer to train on (default: answer)")
     group.add_argument("--max-length", type=number(1), metavar="N", help="most tokens of a record")
     cuts = ("error", "right", "left")
     group.add_argument("--truncation", choices=cuts, help="for longer records (default: error)")
@@ -57,7 +57,7 @@ def add_prompt(parser: Any) -> None:
         "--specials", choices=("refuse", "allow"), help="records that spell a special token (default: refuse)"
     )
     group.add_argument(
-        "--boundary", choices=("split", "error"), help="where the learnt text begins inside a token (default: split)"
+        "--boundary", choices=("split", "error"), help="if the text to train on begins inside a token (default: split)"
     )
     begin = group.add_mutually_exclusive_group()
     begin.add_argument("--bos", dest="bos", action="store_const", const=True, help="begin with the beginning token")
@@ -65,7 +65,7 @@ def add_prompt(parser: Any) -> None:
 
 
 def _text(text: str) -> str:
-    """Text with the escapes a shell leaves in it.
+    """Replaces the escapes \\n, \\t and \\\\ in a text.
 
     >>> _text(r"a\\nb \\\\n")
     'a\\nb \\\\n'
@@ -74,7 +74,7 @@ def _text(text: str) -> str:
 
 
 def _variable(text: str) -> tuple[str, Any]:
-    """A name and its value.
+    """Parses NAME=VALUE.
 
     >>> _variable("thinking=false"), _variable("day=1 May")
     (('thinking', False), ('day', '1 May'))
@@ -89,7 +89,7 @@ def _variable(text: str) -> tuple[str, Any]:
 
 
 def asks_for_prompts(args: argparse.Namespace) -> bool:
-    """Whether the options describe prompts; refuses those that contradict each other or would do nothing."""
+    """Whether the options describe prompts; raises if they contradict each other or have no effect."""
     prompts = args.prompt is not None or args.chat_template is not None
     given = [_spell(name) for name in _WITH if getattr(args, name) is not None]
     if given and not prompts:
@@ -119,7 +119,7 @@ def _spell(name: str) -> str:
 
 
 def make_engine(args: argparse.Namespace) -> Any:
-    """The engine that the options describe."""
+    """Creates the engine that the options describe."""
     from penstock.chat.engine import PromptEngine
     from penstock.chat.tokenizer_template import read_template
 
@@ -133,7 +133,7 @@ def make_engine(args: argparse.Namespace) -> Any:
 
 
 def as_options(error: PenstockError) -> PenstockError:
-    """The error with its advice written as options.
+    """Rewrites the fix of an error in terms of options.
 
     >>> as_options(UsageError("x", fix="raise max_length, or use on_error='skip'")).fix
     'raise --max-length, or use --on-error skip'
@@ -145,7 +145,7 @@ def as_options(error: PenstockError) -> PenstockError:
 
 
 def open_records(args: argparse.Namespace) -> Any:
-    """The records of the files."""
+    """Opens the records of the files."""
     from penstock.sources.formats import FORMATS, format_of
     from penstock.sources.record_texts import record_texts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from penstock.cli import say
+from penstock.cli import console
 from penstock.cli.arguments import add_json, add_tokenizer, add_tokens, command, number
 
 
@@ -53,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
     data = page(facts).encode("utf-8", "backslashreplace")
     atomic_write(args.out, data)
     if args.json:
-        say.as_json({"out": args.out, "bytes": len(data), "documents": facts.documents, "skipped": facts.skipped.total})
+        console.as_json(
+            {"out": args.out, "bytes": len(data), "documents": facts.documents, "skipped": facts.skipped.total}
+        )
     else:
-        say.out(f"{args.out}: {say.size(len(data))}, {facts.documents:,} documents")
+        console.out(f"{args.out}: {console.size(len(data))}, {facts.documents:,} documents")
     return 0

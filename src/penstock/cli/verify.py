@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from penstock.cli import say
+from penstock.cli import console
 from penstock.cli.arguments import add_json, command
 
 _KNOWN = ("skipped.jsonl",)  # `prepare` writes it next to the store
@@ -37,13 +37,13 @@ def run(args: argparse.Namespace) -> int:
     problems = [{"expected": p.expected, "got": p.got, "where": p.where, "fix": p.fix} for p in report.problems]
     if args.json:
         facts = asdict(report) | {"problems": problems}
-        say.as_json({"sound": report.ok, "store": args.store} | facts)
+        console.as_json({"sound": report.ok, "store": args.store} | facts)
     else:
-        say.out(f"{'sound' if report.ok else 'DAMAGED'}: {args.store}")
+        console.out(f"{'sound' if report.ok else 'DAMAGED'}: {args.store}")
         rows = [(name, getattr(report, name)) for name in ("id", "shards", "documents", "tokens", "pages")]
-        say.table([*rows, ("bytes", say.size(report.bytes))], indent="  ")
+        console.table([*rows, ("bytes", console.size(report.bytes))], indent="  ")
         if others := [name for name in report.extras if name not in _KNOWN]:
-            say.note(f"files that are not part of the store: {', '.join(others)}")
+            console.note(f"files that are not part of the store: {', '.join(others)}")
     for problem in report.problems:
-        say.error(problem)
+        console.error(problem)
     return 0 if report.ok else 1
