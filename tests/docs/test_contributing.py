@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md work: each is one new file and one registry entry in a copy of src/."""
+"""The four examples of CONTRIBUTING.md work: each is one new file and one registry entry in a copy of src/."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks
 
-RECIPES = ["A source format", "A tokenizer kind"]
+RECIPES = ["A source format", "A verb", "A tokenizer kind", "An output"]
 
 
 @dataclass

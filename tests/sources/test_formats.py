@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,8 +17,6 @@ import penstock as ps
 from penstock.core.errors import UsageError
 from penstock.sources import base, formats
 from penstock.sources.formats import FILES, FORMATS, Options, format_of, names_files
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("known", FORMATS.values(), ids=FORMATS)
@@ -170,30 +164,3 @@ def test_a_file_without_a_suffix_is_a_path_when_it_exists(tmp_path: Path, monkey
     assert names_files(["corpus"])
     with pytest.raises(UsageError, match=r"only paths or only texts (.*)\n  got:   paths, and 'one'"):
         names_files(["corpus", "one"])
-
-
-def test_a_new_format_is_one_file_and_one_line(tmp_path: Path) -> None:
-    """The example of CONTRIBUTING.md, followed to the letter in a copy of the code."""
-    section = (ROOT / "CONTRIBUTING.md").read_text().partition("## Add a source format")[2].partition("\n## ")[0]
-    file, line = re.findall(r"```(?:python|text)\n(.*?)```", section, re.DOTALL)
-    name = re.findall(r"`src/penstock/(sources/\w+\.py)`:", section)[0]
-    code = tmp_path / "src"
-    shutil.copytree(ROOT / "src", code, ignore=shutil.ignore_patterns("__pycache__"))
-    (code / "penstock" / name).write_text(file)
-    registry = code / "penstock" / "sources" / "formats.py"
-    registry.write_text(registry.read_text().replace("FILES = (\n", "FILES = (\n" + line))
-    (tmp_path / "a.csv").write_text("text,n\none,1\ntwo,2\n")
-    script = (
-        "import sys; from penstock.cli.main import main\n"
-        "from penstock.facades.capibara.resolve import resolve_dataset\n"
-        "from penstock.sources.records import records_of\n"
-        "assert [r['text'] for r in resolve_dataset(sys.argv[1]).peek(2)] == ['one', 'two']\n"
-        "assert records_of(sys.argv[1]).read([1]) == [{'text': 'two', 'n': '2'}]\n"
-        "sys.exit(main(['peek', sys.argv[1]]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "a.csv")], env={**os.environ, "PYTHONPATH": str(code)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert '"two"' in done.stdout
