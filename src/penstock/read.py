@@ -379,7 +379,9 @@ def pair(
     if media.definition.steps or not isinstance(media.definition.origin, Source):
         raise UsageError("a plain source of media in pair()", got="one with steps", fix="pair first, then decode")
     known = captions if isinstance(captions, Mapping) else captions.rows()
-    return _begin(Pairs.of(media.definition.origin, known, on=on, key=key, missing=missing))
+    pairs = _begin(Pairs.of(media.definition.origin, known, on=on, key=key, missing=missing))
+    rank, world = media.definition.rank, media.definition.world
+    return pairs if world == 1 else pairs.shard(rank, world)
 
 
 @explained

@@ -327,3 +327,26 @@ def test_skip_errors_is_only_for_what_comes_before_it(tmp_path: Path) -> None:
         pipeline.tokenize("bytes", cache_dir=tmp_path)
     with pytest.raises(ps.UserCodeError, match="after it"):
         ps.prepare_prompts(pipeline, ps.PromptEngine("bytes", "{text}"), tmp_path / "out")
+
+
+def test_the_shard_survives_pair() -> None:
+    media = ps.from_arrays({"key": ["a", "b"], "bytes": [b"1", b"2"]}).shard(1, 2)
+    paired = ps.pair(media, {"a": "one", "b": "two"})
+    assert (paired.definition.rank, paired.definition.world) == (1, 2)
+
+
+def test_skipping_many_bad_rows_calls_a_function_twice_at_most(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def fails(record: dict[str, Any]) -> dict[str, Any]:
+        calls.append(int(record["n"]))
+        if record["n"] % 2:
+            raise ValueError("odd")
+        return record
+
+    node = numbers(300).map(fails).skip_errors().rows()
+    from penstock.plan.row_source import KeptRows
+
+    (block,) = KeptRows(node.definition, "a test").blocks()
+    assert len(block.positions) == len(block.skipped) == 150
+    assert len(calls) == 300 + 150, "every row once, and the good ones again"

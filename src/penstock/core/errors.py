@@ -112,6 +112,7 @@ class UserCodeError(StageError):
 
     row: int | None = None
     place: dict[str, object] | None = None
+    more: tuple[UserCodeError, ...] = ()  # the same for the other rows of the block on which it raised
 
 
 class WorkerDied(StageError):

@@ -17,7 +17,7 @@ from penstock.core import randomness
 from penstock.core.columns import Columns, row, take
 from penstock.core.errors import UserCodeError
 from penstock.steps.base import Context, Step
-from penstock.steps.mapping import check_function, failed, failed_on_rows
+from penstock.steps.mapping import check_function, each_row, failed, failed_on_rows
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks
 from penstock.steps.replacement import Kept, Noted, places_of, rows_asked, settle
@@ -66,13 +66,14 @@ class _Filtered(ContentNode):
     def _mask(self, columns: Columns, picks: Picks) -> NDArray[np.bool_]:
         if self.step.batched and len(picks):
             return self._batched_mask(columns, picks)
-        mask = np.empty(len(picks), bool)
-        for i in range(len(picks)):
+
+        def one(i: int) -> bool:
             try:
-                mask[i] = bool(self.step.function(row(columns, i)))
+                return bool(self.step.function(row(columns, i)))
             except Exception as error:
                 raise failed(self.child, picks, i, self.step.function, "filter", error) from error
-        return mask
+
+        return np.array(each_row(one, len(picks)), bool)
 
     def _batched_mask(self, columns: Columns, picks: Picks) -> NDArray[np.bool_]:
         try:

@@ -71,15 +71,33 @@ class _Mapped(ContentNode):
 
     def _rows(self, columns: Columns, used: Picks) -> list[dict[str, Any]]:
         keys = row_keys(self.base, used) if self.random else None
-        out = []
-        for i in range(len(used)):
+
+        def one(i: int) -> dict[str, Any]:
             extra = {} if keys is None else {"rng": randomness.generator(int(keys[i]))}
             try:
                 made = self.function(row(columns, i), **extra)
             except Exception as error:
                 raise failed(self.child, used, i, self.function, "map", error) from error
-            out.append(checked_row(made, self.function, self.child, used, i))
-        return out
+            return checked_row(made, self.function, self.child, used, i)
+
+        return each_row(one, len(used))
+
+
+def each_row(function: Callable[[int], Any], rows: int) -> list[Any]:
+    """What `function` returns for each row. Raises its first `UserCodeError`, with those of all other rows.
+
+    All bad rows of a block are met in one pass, so that skipping them costs one more pass, not one for each.
+    """
+    out, errors = [], []
+    for i in range(rows):
+        try:
+            out.append(function(i))
+        except UserCodeError as error:
+            errors.append(error)
+    if errors:
+        errors[0].more = tuple(errors[1:])
+        raise errors[0]
+    return out
 
 
 def checked_row(made: Any, function: Callable[..., Any], node: Node, picks: Picks, i: int) -> dict[str, Any]:

@@ -90,6 +90,7 @@ def rows_at(where: I64) -> Iterator[None]:
             one.row = int(where[one.row])
         raise
     except UserCodeError as error:
-        if error.row is not None:
-            error.row = int(where[error.row])
+        for each in (error, *error.more):
+            if each.row is not None:
+                each.row = int(where[each.row])
         raise

@@ -95,7 +95,7 @@ def _located(child: Node, picks: Picks) -> Iterator[None]:
     try:
         yield
     except (BadRecords, UserCodeError) as error:
-        for one in error.errors if isinstance(error, BadRecords) else [error]:
+        for one in error.errors if isinstance(error, BadRecords) else (error, *error.more):
             if one.place is None and one.row is not None:
                 one.place = child.explain(picks.rows(slice(one.row, one.row + 1)))
         raise

@@ -86,4 +86,4 @@ def _rows(error: BadRecords | UserCodeError) -> dict[int, RecordError | UserCode
     """The bad rows that an error names, each with its own error; none when it is not about single rows."""
     if isinstance(error, BadRecords):
         return {one.row: one for one in error.errors}
-    return {} if error.row is None else {error.row: error}
+    return {one.row: one for one in (error, *error.more) if one.row is not None}
