@@ -79,7 +79,7 @@ def test_a_token_across_the_boundary_is_split_or_refused(tokenizer: Any) -> None
     prompt = tokenizer.encode("What is the capital: ", add_special_tokens=False)
     assert row["input_ids"].tolist()[: len(prompt)] == prompt  # what the model is given before it answers
     assert row["input_ids"].tolist() != whole
-    with pytest.raises(RecordError, match="a token boundary where the learnt text begins"):
+    with pytest.raises(RecordError, match="a token boundary where the trained text begins"):
         PromptEngine(tokenizer, template, eos=False, boundary="error")({"a": "Paris"})
 
 

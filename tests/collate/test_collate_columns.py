@@ -91,7 +91,7 @@ def test_columns_follow_the_same_rule(columns: Any) -> None:
 
 def test_columns_of_unequal_counts() -> None:
     error = refused({"input_ids": [[1], [2]], "labels": [[1]]})
-    assert "columns of as many rows each" in str(error)
+    assert "columns with the same number of rows" in str(error)
     assert "2 of 'input_ids', 1 of 'labels'" in str(error)
     assert error.row == 1
     for column in (3, "text", np.array(3), torch.tensor(3)):
@@ -124,9 +124,9 @@ def test_a_stacked_column_keeps_its_shape_whatever_the_tokens() -> None:
         ({"pad_values": {"x": None}}, "a number in `pad_values` for 'x'"),
         ({"pad_values": {"x": "0"}}, "a number in `pad_values` for 'x'"),
         ({"pad_values": ["x"]}, "`pad_values` to be a mapping"),
-        ({"pad_values": {"labels": 0}}, "`pad_values` to name columns beside"),
-        ({"pad_values": {"input_ids": 0}}, "`pad_values` to name columns beside"),
-        ({"pad_values": {"attention_mask": 0}}, "`pad_values` to name columns beside"),
+        ({"pad_values": {"labels": 0}}, "`pad_values` to name columns other than"),
+        ({"pad_values": {"input_ids": 0}}, "`pad_values` to name columns other than"),
+        ({"pad_values": {"attention_mask": 0}}, "`pad_values` to name columns other than"),
         ({"stack_columns": "box"}, "`stack_columns` to be a list of names"),
         ({"stack_columns": ["input_ids"]}, "`stack_columns` to name columns that are not one value per token"),
         ({"stack_columns": ["x"], "pad_values": {"x": 0}}, "x in both"),
@@ -141,7 +141,7 @@ def test_padding_that_cannot_be_is_refused_when_made(kind: str, options: dict[st
 
 def test_names_a_function_pads_by_itself() -> None:
     for make, name in (("seq2seq", "decoder_input_ids"), ("mlm", "special_tokens_mask")):
-        with pytest.raises(UsageError, match="`pad_values` to name columns beside"):
+        with pytest.raises(UsageError, match="`pad_values` to name columns other than"):
             MAKERS[make](pad_values={name: 0})
         plain(pad_values={name: 0})
     for make in ("causal", "seq2seq", "mlm", "fim"):
@@ -267,5 +267,5 @@ def test_seq2seq_rows_without_labels() -> None:
 @pytest.mark.parametrize("bad", [None, 1.5, float("nan"), [1]])
 def test_a_row_known_by_no_number(kind: str, name: str, bad: Any) -> None:
     error = refused([{"input_ids": [1], name: 3}, {"input_ids": [1], name: bad}], MAKERS[kind]())
-    assert f"{name!r} to be a whole number" in str(error)
+    assert f"{name!r} to be an integer" in str(error)
     assert error.where == "row 1 of the batch"

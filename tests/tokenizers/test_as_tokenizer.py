@@ -307,5 +307,5 @@ def test_ducks_that_do_not_keep_their_word() -> None:
     with pytest.raises(DataError, match="ids from 0 to 99"):
         as_tokenizer(Liar()).encode("z")
     for wrong in (Words(), NoIds()):
-        with pytest.raises(PenstockError, match="encode\\(text\\) to give a list of ints"):
+        with pytest.raises(PenstockError, match="encode\\(text\\) to return a list of ints"):
             as_tokenizer(wrong).encode("a b")

@@ -61,7 +61,7 @@ def test_a_tokenizer_gigatoken_reads_wrongly_is_noticed(corpus: list[str]) -> No
     bulk = BulkEncoder(raw, threads=2)
     assert bulk.engine == "gigatoken"
     assert not bulk.checked
-    with pytest.warns(RuntimeWarning, match="gigatoken gives other ids than tokenizers"):
+    with pytest.warns(RuntimeWarning, match="gigatoken returns other ids than tokenizers"):
         got = bulk.encode(corpus)
     assert bulk.engine == "tokenizers"
     assert "other ids" in bulk.reason

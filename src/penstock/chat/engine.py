@@ -1,7 +1,7 @@
 """`PromptEngine`: a record to `input_ids`, `attention_mask` and `labels`.
 
-Labels lie at the position of their own token, with -100 where nothing is learnt, as models of the transformers library
-take them; `create_causal_lm_collate` shifts them by one where a loop wants that (`shift=True`) and leaves them alone
+Labels are at the position of their own token, as models of the transformers library expect, with -100 where the loss is
+masked; `create_causal_lm_collate` shifts them by one where a loop wants that (`shift=True`) and leaves them alone
 where the model does it (`shift=False`). Costs one rendering and one tokenization per record, and no state but counters,
 so one engine serves any number of threads and can be pickled into workers.
 """
@@ -26,7 +26,7 @@ from penstock.core.errors import LimitError, RecordError, UsageError
 Mask = Literal["prompt", "assistant", "last", "none"]
 Truncation = Literal["error", "right", "left"]
 Row = dict[str, NDArray[Any]]
-# Ids, which of them are learnt, and the record's keys that were read.
+# Ids, which of them are trained on, and the record's keys that were read.
 Encoded = tuple[NDArray[np.int64], NDArray[np.bool_], set[str]]
 
 _KEPT_ERRORS = 20
@@ -43,15 +43,15 @@ class PromptEngine:
     `eos`: the tokenizer's end token is appended to a text template's response unless False; an integer appends that id;
     chat templates write their own. `bos`: None puts a beginning token where the tokenizer itself would. `system`: text
     before every prompt, or a system message where a chat has none. `specials="refuse"`: a record whose own text spells
-    a special token is an error, since it would become one. `boundary`: see `Encoder.encode_cut`. `turn`: what of a
-    chat's answer is learnt: `"answer"` its content and end marker, `"tail"` also the blank space the template writes
-    behind the marker (as TRL does), `"whole"` the header before it as well (as torchtune does). `variables`: what a
-    chat template reads beside the record, such as `{"enable_thinking": False}`. `schema`: what a row holds; with
+    a special token is an error, since it would become one. `boundary`: see `Encoder.encode_cut`. `turn`: the part of
+    a chat's answer to train on: `"answer"` its content and end marker, `"tail"` also the blank space that the template
+    writes behind the marker (as TRL does), `"whole"` also the header (as torchtune does). `variables`: what
+    a chat template reads beside the record, such as `{"enable_thinking": False}`. `schema`: what a row holds; with
     `extra="keep"` also the record's fields that the template does not read, such as an id.
 
-    A record nothing can be learnt from, before or after truncation, or that the template cannot render honestly, is a
-    `RecordError` that names it. With `on_error="skip"` it gives None, and is counted in `skipped` and kept (the first
-    few) in `errors`.
+    A record without trainable tokens, before or after truncation, or that the template cannot render faithfully, raises
+    a `RecordError` that names it. With `on_error="skip"` it returns None, and is counted in `skipped` and kept (the
+    first few) in `errors`.
 
     >>> engine = PromptEngine("bytes", "Q: {question}\\nA: {answer}", eos=0)
     >>> row = engine({"question": "1+1?", "answer": "2"})
@@ -106,7 +106,7 @@ class PromptEngine:
                 raise UsageError(
                     "`turn` with a chat template",
                     got=f"turn={turn!r} with a text template, which has no headers",
-                    fix="leave `turn` out, and write what is learnt into the template's response",
+                    fix="leave `turn` out, and write what is trained on into the template's response",
                 )
         self.mask, self.max_length, self.truncation = mask, max_length, truncation
         self.on_error, self.system, self.boundary, self.specials = on_error, system, boundary, specials
@@ -146,26 +146,26 @@ class PromptEngine:
 
     def _row(self, record: Mapping[str, Any]) -> Row:
         if not isinstance(record, Mapping):
-            raise RecordError("a record with named fields", got=type(record).__name__, fix="give dicts to the engine")
+            raise RecordError("a record with named fields", got=type(record).__name__, fix="pass dicts to the engine")
         if isinstance(self.template, ChatTemplate):
-            ids, learnt, read = self._chat(self.template, record)
+            ids, trained, read = self._chat(self.template, record)
         else:
-            ids, learnt, read = self._text(self.template, record)
+            ids, trained, read = self._text(self.template, record)
         if self.mask == "none":
-            learnt = np.ones(len(ids), bool)
-        if not learnt[1:].any():  # nothing predicts the first token
+            trained = np.ones(len(ids), bool)
+        if not trained[1:].any():  # nothing predicts the first token
             raise RecordError(
                 "a record with something to learn",
                 got=f"{len(ids)} tokens, all of them masked or without one before them",
                 fix="drop records with empty answers, or use on_error='skip'",
             )
-        ids, learnt = self._truncate(ids, learnt)
+        ids, trained = self._truncate(ids, trained)
         row = {
             "input_ids": ids,
             "attention_mask": np.ones(len(ids), np.int64),
-            "labels": np.where(learnt, ids, IGNORE),
+            "labels": np.where(trained, ids, IGNORE),
         }
-        return self._named(row, learnt, record, read)
+        return self._named(row, trained, record, read)
 
     def _text(self, template: TextTemplate, record: Mapping[str, Any]) -> Encoded:
         prompt, response = template.render(record)
@@ -182,10 +182,10 @@ class PromptEngine:
         if self.system:
             prompt = f"{self.system}\n\n{prompt}"
         text = prompt + response
-        ids, learnt = encode_spans(self.encoder, text, [(len(prompt), len(text))], self.boundary)
+        ids, trained = encode_spans(self.encoder, text, [(len(prompt), len(text))], self.boundary)
         ids = np.concatenate([self._before, ids, self._after])
         ends = np.ones(len(self._after), bool)
-        return ids, np.concatenate([np.zeros(len(self._before), bool), learnt, ends]), set(read)
+        return ids, np.concatenate([np.zeros(len(self._before), bool), trained, ends]), set(read)
 
     def _chat(self, template: ChatTemplate, record: Mapping[str, Any]) -> Encoded:
         messages, given, read = conversation_of(record, self.system)
@@ -196,14 +196,14 @@ class PromptEngine:
             for name, value in extra.items():
                 self._check_specials(value, name)
         if self.mask == "none":
-            ids, learnt = encode_spans(self.encoder, template.render(messages, extra=extra), [])
+            ids, trained = encode_spans(self.encoder, template.render(messages, extra=extra), [])
         else:
             text, spans = assistant_spans(
                 template.renderer(extra), messages, self.mask == "last", self.turn,
                 first=given if self.mask == "prompt" else 0, header=self._header,
             )  # fmt: skip
-            ids, learnt = encode_spans(self.encoder, text, spans, self.boundary)
-        return ids, learnt, read
+            ids, trained = encode_spans(self.encoder, text, spans, self.boundary)
+        return ids, trained, read
 
     def _check_specials(self, value: Any, where: str) -> None:
         if isinstance(value, str):
@@ -225,10 +225,10 @@ class PromptEngine:
         )
 
     def _truncate(
-        self, ids: NDArray[np.int64], learnt: NDArray[np.bool_]
+        self, ids: NDArray[np.int64], trained: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         if self.max_length is None or len(ids) <= self.max_length:
-            return ids, learnt
+            return ids, trained
         if self.truncation == "error":
             raise RecordError(
                 f"a record of at most {self.max_length} tokens",
@@ -236,21 +236,21 @@ class PromptEngine:
                 fix="raise max_length, or choose truncation='right' or truncation='left'",
             )
         kept = slice(self.max_length) if self.truncation == "right" else slice(-self.max_length, None)
-        if not learnt[kept][1:].any():
+        if not trained[kept][1:].any():
             raise RecordError(
                 "a record with something to learn within max_length",
                 got=f"{len(ids)} tokens, none to learn among the {self.max_length} kept",
                 fix="raise max_length, use truncation='left', or on_error='skip'",
             )
-        return ids[kept], learnt[kept]
+        return ids[kept], trained[kept]
 
-    def _named(self, row: Row, learnt: NDArray[np.bool_], record: Mapping[str, Any], read: set[str]) -> Row:
+    def _named(self, row: Row, trained: NDArray[np.bool_], record: Mapping[str, Any], read: set[str]) -> Row:
         """The fields the schema names: what the engine makes, else the record's own. Others that the template did not
         read are kept or refused, as the schema says."""
-        length = len(learnt)
+        length = len(trained)
         made = {
             **row,
-            "loss_mask": learnt,
+            "loss_mask": trained,
             "position_ids": np.arange(length, dtype=np.int64),
             "token_type_ids": np.zeros(length, np.int64),
             "length": np.int64(length),

@@ -1,8 +1,8 @@
-"""Text with `<image>` and `<audio>` in it to token ids with exact runs of placeholders, before anything is decoded.
+"""Turns text with `<image>` and `<audio>` into token ids with exact runs of placeholders, before anything is decoded.
 
 What a picture or a sound costs in tokens follows from its header (height and width, seconds), so a sequence is planned,
 measured and cut without touching pixels or samples. Cutting never separates the two: a medium is in the
-sequence with its whole run, or it is not there and `kept` says so.
+sequence with its full run, or it is not there and `kept` says so.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class AudioTokens:
         return max(1, found if self.most is None else min(found, self.most))
 
     def seconds_of(self, tokens: int) -> float:
-        """Seconds that so many tokens stand for."""
+        """Seconds of audio in `tokens` tokens."""
         return tokens * self.hop * self.frames / self.sample_rate
 
 
@@ -117,7 +117,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Interleaved:
-    """Token ids and where each medium is in them; `dropped` are those that did not fit, whole."""
+    """Token ids and where each medium is in them; `dropped` are those that did not fit completely."""
 
     ids: Ids
     spans: tuple[Span, ...]
@@ -143,10 +143,10 @@ class Interleaved:
 
 @dataclass(frozen=True)
 class Interleave:
-    """Makes sequences of text and media. `ids` gives the placeholder's token id for each kind: "image", "audio".
+    """Makes sequences of text and media. `ids` holds the placeholder's token id for each kind: "image", "audio".
 
     `brackets` puts ids before and after a run; they belong to it. `overflow="cut"` ends a sequence that is longer than
-    `length` before the first medium that does not fit whole (text is cut anywhere); "error" refuses it.
+    `length` before the first medium that does not fit completely (text is cut anywhere); "error" refuses it.
 
     >>> make = Interleave("bytes", {"image": 256}, image=ImageTokens(size=(28, 28)), length=12)
     >>> made = make("hi <image> and <image>", images=[(300, 200), (100, 100)])
@@ -245,5 +245,5 @@ def _uneven(kind: str, text: str, where: str) -> RecordError:
         f"as many {kind}s as <{kind}> in the text",
         got=f"{text.count(f'<{kind}>')} in {text[:60]!r}",
         where=where,
-        fix="give each its place in the text, and each place its medium",
+        fix="write one placeholder in the text for each medium",
     )

@@ -1,10 +1,10 @@
-"""The mask compiler: which tokens are learnt, found without markers in the template, and never guessed.
+"""The mask compiler: finds which tokens are trained on, without markers in the template and without guessing.
 
 An assistant turn k is what `render(messages[:k + 1])` has beyond `render(messages[:k])` with the generation prompt.
 That is true only if each is a prefix of the whole conversation as rendered; this is checked, turn by turn, and a
-template that breaks it is an error. What is learnt is the turn's content and its end marker: the header is part of the
-generation prompt, and blank space behind an end marker is not learnt, since nobody generates it. Other trainers learn
-that space too, or the header as well: see `Turn`. Where the generation prompt says nothing, a turn must begin with its
+template that breaks it is an error. The turn's content and end marker are trained on: the header is part of the
+generation prompt, and blank space behind an end marker is never generated. Other trainers include that space, or the
+header as well: see `Turn`. Where the generation prompt says nothing, a turn must begin with its
 content, which is tried with two other contents.
 
 Spans of characters become spans of tokens only where a boundary falls between two tokens, which is proved in one of
@@ -29,7 +29,7 @@ from penstock.tokenizers import as_tokenizer
 
 Span = tuple[int, int]
 Boundary = Literal["split", "error"]
-# What of an assistant turn is learnt: content and end marker; with the blank space behind it; with the header as well.
+# The trained part of an assistant turn: content and end marker; plus the blank space behind; plus the header.
 Turn = Literal["answer", "tail", "whole"]
 Render = Callable[[Sequence[Message], bool], str]
 
@@ -43,7 +43,7 @@ def assistant_spans(
     first: int = 0,
     header: str = "",
 ) -> tuple[str, list[Span]]:
-    """The rendered conversation, and the characters of each assistant turn (or the last one) that are learnt.
+    """The rendered conversation, and the characters of each assistant turn (or the last one) that are trained on.
 
     Turns before message `first` are not. `header` is what the generation prompt is known to be, if anything: see
     `generation_header`.
@@ -108,7 +108,7 @@ def _span(render: Render, messages: Sequence[Message], at: int, whole: str, turn
     content = messages[at].get("content")
     text = content.strip() if isinstance(content, str) else ""
     body = whole[start:stop].rstrip()
-    if turn == "answer" and not (text and body.endswith(text)):  # there is an end marker: what follows it is not learnt
+    if turn == "answer" and not (text and body.endswith(text)):  # there is an end marker: mask what follows
         stop = start + len(body)
     return start, stop
 
@@ -125,7 +125,7 @@ def _no_header(render: Render, messages: Sequence[Message], at: int, head: str) 
         )
         for t in ("1", "2")
     )
-    before = one[len(head) : _meet(one, two)]
+    before = one[len(head) : _common_prefix(one, two)]
     if before.strip():
         raise RecordError(
             "a chat template with a generation prompt, so that the header of a turn can be told from its content",
@@ -145,13 +145,13 @@ def _way_out(render: Render, messages: Sequence[Message], at: int, whole: str, p
     return ", or ".join([*ways, "a template for training that keeps earlier turns as they were"])
 
 
-def _meet(part: str, whole: str) -> int:
+def _common_prefix(part: str, whole: str) -> int:
     """How far two texts are the same."""
     return next((i for i, (a, b) in enumerate(zip(part, whole, strict=False)) if a != b), min(len(part), len(whole)))
 
 
 def _difference(part: str, whole: str) -> str:
-    at = _meet(part, whole)
+    at = _common_prefix(part, whole)
     low = max(0, at - 10)
     return f"{part[low : at + 20]!r} where the whole has {whole[low : at + 20]!r}"
 
@@ -229,7 +229,7 @@ class Encoder:
         if boundary == "error":
             bad = cuts[places.index(None)]
             raise RecordError(
-                "a token boundary where the learnt text begins or ends",
+                "a token boundary where the trained text begins or ends",
                 got=f"a token across {text[max(0, bad - 15) : bad]!r} and {text[bad : bad + 15]!r}",
                 fix="use boundary='split', or end the prompt differently",
             )
@@ -287,7 +287,7 @@ class Encoder:
         return np.asarray(encoding.ids, np.int64), places
 
 
-def learnt_tokens(length: int, cuts: Sequence[int], spans: Sequence[Span]) -> NDArray[np.bool_]:
+def trained_tokens(length: int, cuts: Sequence[int], spans: Sequence[Span]) -> NDArray[np.bool_]:
     """True for the tokens of each span, given as pairs of positions in `cuts`, which hold token numbers."""
     mask = np.zeros(length, bool)
     for first, last in spans:
@@ -300,8 +300,8 @@ def encode_spans(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Ids of a text, and which of them lie in the given spans of characters.
 
-    >>> ids, learnt = encode_spans(Encoder("bytes"), "ab cd", [(3, 5)])
-    >>> ids[learnt].tolist() == list(b"cd")
+    >>> ids, trained = encode_spans(Encoder("bytes"), "ab cd", [(3, 5)])
+    >>> ids[trained].tolist() == list(b"cd")
     True
     """
     try:
@@ -315,4 +315,4 @@ def encode_spans(
     cuts = sorted({edge for span in spans for edge in span})
     ids, places = encoder.encode_cut(text, cuts, boundary)
     index = {cut: i for i, cut in enumerate(cuts)}
-    return ids, learnt_tokens(len(ids), places, [(index[a], index[b]) for a, b in spans])
+    return ids, trained_tokens(len(ids), places, [(index[a], index[b]) for a, b in spans])

@@ -1,4 +1,4 @@
-"""What a tokenizer brings along for chats: its own template, and the names of its special tokens.
+"""A tokenizer's own chat template, and the names of its special tokens.
 
 A transformers object holds both. A folder (or a file in one) holds them in `chat_template.jinja` and
 `tokenizer_config.json`. Any other tokenizer knows at least which of its tokens begin, end and pad a text.

@@ -54,7 +54,7 @@ def pad_columns(columns: Mapping[str, Any], options: CollateOptions, skip: froze
 
 
 def input_ids_of(columns: Mapping[str, Any]) -> Any:
-    """The column every batch is made around."""
+    """The `input_ids` column, which every batch needs."""
     if "input_ids" not in columns:
         raise RecordError(
             "rows with a column 'input_ids'",
@@ -66,7 +66,7 @@ def input_ids_of(columns: Mapping[str, Any]) -> Any:
 
 
 def _ones(rows: list[Any] | Ragged) -> bool:
-    """Whether rows hold nothing but ones: by far the usual mask, and told from others faster than it is converted."""
+    """Whether rows hold nothing but ones: the usual mask, and this check costs less than converting it."""
     if len(rows) == 0:
         return True
     if isinstance(rows, list) and type(rows[0]) is list:
@@ -88,7 +88,7 @@ def _labels(column: Any, layout: Layout, options: CollateOptions) -> tuple[Any, 
     try:
         check_aligned("labels", rows, layout.full, fix=_LABELS_FIX)
         return place(rows, layout, options.label_pad_token_id, np.int64, name="labels"), True
-    except RecordError:  # asked only now, as labels are integers of tokens in almost every batch
+    except RecordError:  # checked only now: almost every batch has integer labels per token
         flat = None if options.token_labels else flat_rows(column, "labels")
         if flat is None or not _has_floats(flat):
             raise
@@ -120,7 +120,7 @@ def _other(name: str, column: Any, layout: Layout, options: CollateOptions) -> A
 
 
 def unaligned_column(name: str, column: Any, options: CollateOptions) -> Any:
-    """A column that does not go along with the tokens: stacked, or padded to a width of its own."""
+    """A column that is not aligned with the tokens: stacked, or padded to a width of its own."""
     if name not in options.pad_values:
         return stack(column, name)
     rows = flat_rows(column, name)
@@ -131,7 +131,7 @@ def unaligned_column(name: str, column: Any, options: CollateOptions) -> Any:
 
 
 def per_token(name: str, column: Any, full: list[int], options: CollateOptions) -> list[NDArray[Any]] | Ragged | None:
-    """The rows of a column that goes along with the tokens: as long as `input_ids` in every row, and not stacked."""
+    """The rows of a column that is as long as `input_ids` in every row and not in `stack_columns`; otherwise None."""
     rows = None if name in options.stack_columns else flat_rows(column, name)
     return rows if rows is not None and counts_of(rows) == full else None
 

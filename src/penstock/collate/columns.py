@@ -1,4 +1,4 @@
-"""Rows to columns, and a column to rows of numbers: what a batch is made of, read and checked."""
+"""Turns rows into columns and columns into rows of numbers, and checks them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def check_rows(rows: Any) -> None:
                 "rows that are mappings from name to value",
                 got=f"a {type(row).__name__}",
                 where=f"row {i} of the batch",
-                fix='give each row as a dict, for example {"input_ids": [1, 2]}',
+                fix='pass each row as a dict, for example {"input_ids": [1, 2]}',
                 row=i,
             )
 
@@ -111,16 +111,16 @@ def _given_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
                 f"the column {name!r} to hold one value per row",
                 got=f"a {type(column).__name__}",
                 where="row 0 of the batch",
-                fix="give columns as lists or arrays, or pass a list of rows",
+                fix="pass columns as lists or arrays, or a list of rows",
             )
         out[name] = list(column) if isinstance(column, np.ndarray) and column.dtype == object else column
     counts = {name: len(column) for name, column in out.items()}
     if len(set(counts.values())) > 1:
         raise RecordError(
-            "columns of as many rows each",
+            "columns with the same number of rows",
             got=", ".join(f"{count} of {name!r}" for name, count in counts.items()),
             where=f"row {min(counts.values())} of the batch",
-            fix="give every column one value per row",
+            fix="pass one value per row in every column",
             row=min(counts.values()),
         )
     return out
@@ -131,7 +131,7 @@ def _missing(name: str, i: int, got: str) -> RecordError:
         f"every row to have the column {name!r}, as others of the batch do",
         got=got,
         where=f"row {i} of the batch",
-        fix="give all rows the same columns",
+        fix="make all rows have the same columns",
         row=i,
     )
 
@@ -206,7 +206,7 @@ def integer_rows(column: Any, name: str) -> list[NDArray[np.int64]]:
 
 
 def not_flat(column: Any, name: str, of: str = "integers") -> RecordError:
-    """What to say of a column that is not flat rows, naming the first that is not."""
+    """The error for a column that is not flat rows; names the first such row."""
     i = next((i for i, value in enumerate(column) if flat_rows([value], name) is None), 0)
     value = column[i]
     shape = getattr(value, "shape", None)
@@ -214,7 +214,7 @@ def not_flat(column: Any, name: str, of: str = "integers") -> RecordError:
         f"{name!r} to be a flat sequence of {of} in every row",
         got=f"{'' if value is None else 'a '}{type(value).__name__}" + (f" of shape {tuple(shape)}" if shape else ""),
         where=f"row {i} of the batch",
-        fix=f"give {name!r} as one list or one-dimensional array per row",
+        fix=f"pass {name!r} as one list or one-dimensional array per row",
         row=i,
     )
 

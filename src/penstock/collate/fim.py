@@ -1,7 +1,7 @@
-"""Fill-in-the-middle batches: a document cut in three and put together so that its middle comes last.
+"""Fill-in-the-middle batches: a document is split in three and rearranged so that its middle comes last.
 
-Whether, where and in which form a document is cut is a function of (seed, epoch, record). A rearranged row is three
-tokens longer. Whatever a row has one value per token of (labels, attention mask, other columns) moves with its tokens.
+Whether, where and in which form a document is split is a function of (seed, epoch, record). A rearranged row is three
+tokens longer. Every column with one value per token (labels, attention mask, others) moves with the tokens.
 Costs two copies of each row and column more than padding.
 """
 
@@ -55,7 +55,7 @@ class FimCollate:
                 check_token_id(name, token)
 
     def at_epoch(self, epoch: int) -> FimCollate:
-        """The same function for another pass, with other cuts."""
+        """The same function for another epoch, with other splits."""
         return replace(self, epoch=epoch)
 
     def __call__(self, rows: Rows) -> Batch:
@@ -73,14 +73,14 @@ class FimCollate:
             self._rearrange(text, keys[i : i + 1], bool(form[i])) if wanted[i] else _as_it_is(len(text))
             for i, text in enumerate(texts)
         ]
-        # From here on a row is told by where each of its values comes from; the three tokens come behind its end.
+        # From here on a row is the list of places its values come from; the three new tokens are behind its end.
         sources = [order.places for order in orders]
         if own is not None:
             behind = [np.concatenate([places, n + _NEW]) for places, n in zip(own, full, strict=True)]
             sources = [places[source] for places, source in zip(behind, sources, strict=True)]
         moved = self._moved(columns, ids, masks, sources)
         for labels, order in zip(moved["labels"], orders, strict=True):
-            labels[: order.unlearnt] = self.options.label_pad_token_id
+            labels[: order.masked] = self.options.label_pad_token_id
         batch = pad_columns(moved, self.options)
         rest = [name for name in columns if name not in batch]
         batch |= {name: unaligned_column(name, columns[name], self.options) for name in rest}
@@ -117,7 +117,7 @@ class FimCollate:
         if room is not None:
             if room < 3 + tail:
                 return _as_it_is(n)
-            # Cut before rearranging: cutting after would take away the middle, which is what is to be learnt.
+            # Truncate before rearranging: afterwards it would remove the middle, which is what to train on.
             body = min(body, room - 3 - tail)
         a, b = sorted(int(randomness.integers(key, draw, body + 1)[0]) for draw in (2, 3))
         pre, mid, suf = ([n + place] for place in _NEW.tolist())
@@ -133,10 +133,13 @@ class FimCollate:
 
 @dataclass(frozen=True)
 class _Order:
-    """Which values of a text a row is made of (those behind its end are the three tokens), the first few not learnt."""
+    """The places a row's values come from; those behind the text's end are the three tokens.
+
+    The first `masked` values have no label.
+    """
 
     places: Places
-    unlearnt: int
+    masked: int
 
 
 def _as_it_is(n: int) -> _Order:
@@ -144,7 +147,7 @@ def _as_it_is(n: int) -> _Order:
 
 
 def _attended(mask: NDArray[Any]) -> Places:
-    """The places from the first to the last that is attended to: a row without the padding it came with."""
+    """The places from the first to the last attended token: a row without the padding it came with."""
     found = np.flatnonzero(mask)
     return np.arange(found[0], found[-1] + 1) if len(found) else found
 

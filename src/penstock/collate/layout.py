@@ -1,4 +1,4 @@
-"""Where rows of different lengths go in one rectangle: its width, how much of each row it holds, on which side.
+"""Where rows of different lengths go in one padded array: its width, how much of each row is kept, on which side.
 
 Computed once for a batch and used for every column that is as long as `input_ids`.
 """
@@ -99,7 +99,7 @@ def valid_mask(layout: Layout, dtype: Any = np.int64) -> NDArray[Any]:
     >>> valid_mask(lay_out([2, 0], length=3, side="left")).tolist()
     [[0, 1, 1], [0, 0, 0]]
     """
-    # Every row is a window of one array of ones, zeros and ones, so all of them are one copy.
+    # Every row is a window of one array of ones, zeros and ones, so one copy makes them all.
     rows, width = layout.shape
     if not rows:
         return np.zeros((0, width), dtype)

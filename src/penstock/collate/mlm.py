@@ -1,6 +1,6 @@
-"""Masked-language-model batches: some tokens hidden, their originals as labels.
+"""Masked-language-model batches: some tokens are masked, and their originals are the labels.
 
-Which tokens are hidden, and by what, is a function of (seed, epoch, record, position): not of the batch, its padding
+Which tokens are masked, and by what, is a function of (seed, epoch, record, position): not of the batch, its padding
 or its order. Costs a few passes over the batch's tokens.
 """
 
@@ -68,7 +68,7 @@ class MlmCollate:
         return tuple(sorted({*map(int, self.special_token_ids), int(pad), int(self.mask_token_id)}))
 
     def at_epoch(self, epoch: int) -> MlmCollate:
-        """The same function for another pass, with other tokens hidden."""
+        """The same function for another epoch, with other tokens masked."""
         return replace(self, epoch=epoch)
 
     def __call__(self, rows: Rows) -> Batch:
@@ -104,6 +104,6 @@ def _ordinary(vocab_size: int, special: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def _position(layout: Layout, row: Any, at: Any) -> randomness.U64:
-    """The token's number inside its own row, before padding and cutting."""
+    """The token's position in its own row, before padding and truncation."""
     cut = np.array(layout.full) - layout.lengths() if layout.truncate == "left" else 0
     return np.asarray(at + (cut - np.array(layout.starts(), np.int64))[row], np.uint64)

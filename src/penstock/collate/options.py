@@ -62,7 +62,7 @@ class CollateOptions:
         owned = sorted(self.own & self.pad_values.keys())
         if owned:
             raise UsageError(
-                "`pad_values` to name columns beside those this function pads by itself",
+                "`pad_values` to name columns other than those this function pads itself",
                 got=", ".join(owned),
                 fix="leave them out; `pad_token_id` and `label_pad_token_id` say what pads tokens and labels",
             )
@@ -87,7 +87,7 @@ class CollateOptions:
             raise UsageError(
                 f"a value in `pad_values` for {name!r} that fits its dtype, {dtype}",
                 got=repr(value),
-                fix="choose another value, or give the column in a dtype that holds it, such as float32",
+                fix="choose another value, or pass the column in a dtype that holds it, such as float32",
             )
         return value
 
@@ -115,7 +115,7 @@ class CollateOptions:
         return batch if convert is None else {name: _converted(value, convert) for name, value in batch.items()}
 
 
-def check_token_id(name: str, value: Any, fix: str = "pass the id the tokenizer gives this token") -> None:
+def check_token_id(name: str, value: Any, fix: str = "pass the tokenizer's id of this token") -> None:
     """Raises `UsageError` for what is not a 64-bit integer.
 
     >>> check_token_id("mask_token_id", "[MASK]")
@@ -123,11 +123,11 @@ def check_token_id(name: str, value: Any, fix: str = "pass the id the tokenizer 
     ...
     penstock.core.errors.UsageError: expected `mask_token_id` to be an integer
       got:   '[MASK]'
-      fix:   pass the id the tokenizer gives this token
+      fix:   pass the tokenizer's id of this token
     """
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not _holds(np.dtype(np.int64), value):
-        raise UsageError(f"`{name}` to be an integer" + (" of 64 bits" if whole else ""), got=repr(value), fix=fix)
+    integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not integer or not _holds(np.dtype(np.int64), value):
+        raise UsageError(f"`{name}` to be an integer" + (" of 64 bits" if integer else ""), got=repr(value), fix=fix)
 
 
 def _holds(dtype: np.dtype[Any], value: Any) -> bool:
@@ -151,7 +151,7 @@ def _checked_values(values: Any) -> dict[str, Any]:
             raise UsageError(
                 f"a number in `pad_values` for {name!r}",
                 got=repr(value),
-                fix="give what the column is padded with, or leave it out to pad with 0",
+                fix="pass the number to pad the column with, or leave it out to pad with 0",
             )
     return dict(values)
 

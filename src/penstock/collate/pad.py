@@ -71,12 +71,12 @@ def as_rows(rows: Iterable[Any], name: str = "") -> list[NDArray[Any]]:
 
 
 def unreadable(i: int, value: Any, error: Exception, name: str = "") -> RecordError:
-    """What to say of a value that NumPy makes no array of."""
+    """The error for a value that NumPy cannot convert."""
     return RecordError(
         f"values of {name!r} that make a NumPy array" if name else "rows that make a NumPy array",
         got=f"{type(value).__name__}: {error}",
         where=f"row {i} of the batch",
-        fix="give flat lists or arrays; a torch tensor as .detach().cpu(), bfloat16 as .float()",
+        fix="pass flat lists or arrays; a torch tensor as .detach().cpu(), bfloat16 as .float()",
         row=i,
     )
 
@@ -97,7 +97,9 @@ def place(
     empty: Empty = np.empty,
     name: str = "",
 ) -> NDArray[Any]:
-    """Rows of just the lengths in `layout.full`, padded with `value` as it says. Errors speak of the column `name`.
+    """Pads rows, whose lengths are `layout.full`, with `value`.
+
+    `empty` allocates the result of a `Ragged` column; `name` is the column for errors.
 
     >>> from penstock.collate.layout import lay_out
     >>> place([[1, 2, 3], [4]], lay_out([3, 1], side="left"), -1).tolist()
@@ -123,7 +125,7 @@ def dtype_of(rows: Sequence[Any] | Ragged | NDArray[Any]) -> np.dtype[Any]:
 
 
 def _filled(layout: Layout, value: Any, dtype: Any) -> NDArray[Any]:
-    # Zeros are had for nothing where the memory is new.
+    # Fresh memory is already zero.
     return np.full(layout.shape, value, dtype) if value else np.zeros(layout.shape, dtype)
 
 
@@ -199,7 +201,7 @@ def _not_numbers(i: int, row: NDArray[Any], wanted: np.dtype[Any] | None, name: 
         + (f", in {name!r}" if name else ""),
         got=f"{row.dtype} of shape {row.shape}" + (f" with values outside {wanted}" if large else ""),
         where=f"row {i} of the batch",
-        fix="give a flat list or array of values for each row",
+        fix="pass a flat list or array of values for each row",
         row=i,
     )
 

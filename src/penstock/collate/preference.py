@@ -1,10 +1,10 @@
 """Preference pairs: a chosen and a rejected answer to one prompt, padded side by side or one below the other.
 
-A row says its answers' token ids as `chosen` (a mapping with `input_ids`, `labels`, `attention_mask`, too),
-`chosen_ids` or `chosen_input_ids`, and the same for `rejected`; labels and mask beside them as `chosen_labels` and
-`chosen_attention_mask`, whichever way the ids are spelled. A `prompt`, spelled alike, is put before both, without
-labels unless it brings them. Text and chat messages under these names say nothing here: they are what the ids were
-made of. Costs one copy of each row more than padding, when there is a prompt.
+A row has its answers' token ids in `chosen` (ids, or a mapping with `input_ids`, `labels`, `attention_mask`),
+`chosen_ids` or `chosen_input_ids`, and the same for `rejected`; labels and mask may also be in `chosen_labels` and
+`chosen_attention_mask`. A `prompt`, named in the same ways, is put before both answers, without labels unless it brings
+them. Text and chat messages under these names are ignored: they are what the ids were made of. With a prompt this costs
+one copy of each row more than padding.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PARTS = {
 }
 _PAIR_FIELDS = frozenset(_PARTS) | {name for part in _PARTS.values() for names in part.values() for name in names}
 
-Said = list[tuple[str, Any]]  # the spellings a row has of one field, with their values
+Spellings = list[tuple[str, Any]]  # the names under which a row has one field, with their values
 
 
 @dataclass(frozen=True)
@@ -92,34 +92,34 @@ class PreferenceCollate:
                 f"a row with {name!r} or '{name}_input_ids' (or '{name}_ids') as token ids",
                 got=f"columns {', '.join(map(str, row)) or 'none'}" + (f", {name!r} as text" if name in row else ""),
                 where=f"row {number} of the batch",
-                fix="give both answers of every pair as token ids",
+                fix="pass both answers of every pair as token ids",
                 row=number,
             )
         if prompt is None:
             return {**answer, "labels": answer.get("labels", answer["input_ids"])}
-        unlearnt = np.full(len(prompt["input_ids"]), self.options.label_pad_token_id, np.int64)
+        no_labels = np.full(len(prompt["input_ids"]), self.options.label_pad_token_id, np.int64)
         return {
             "input_ids": np.concatenate([prompt["input_ids"], answer["input_ids"]]),
             "attention_mask": np.concatenate([prompt["attention_mask"], answer["attention_mask"]]),
-            "labels": np.concatenate([prompt.get("labels", unlearnt), answer.get("labels", answer["input_ids"])]),
+            "labels": np.concatenate([prompt.get("labels", no_labels), answer.get("labels", answer["input_ids"])]),
         }
 
 
 def _part(row: Mapping[str, Any], name: str, number: int) -> dict[str, NDArray[Any]] | None:
-    """One of prompt, chosen, rejected as arrays, whichever way the row says it; None where it has no ids for it."""
-    whole = row.get(name)
-    inside = whole if isinstance(whole, Mapping) else {}
-    said: dict[str, Said] = {}
+    """The prompt, chosen or rejected part of a row as arrays; None where the row has no ids for it."""
+    part = row.get(name)
+    inside = part if isinstance(part, Mapping) else {}
+    found_in: dict[str, Spellings] = {}
     for field, names in _PARTS[name].items():
-        said[field] = [(flat, row[flat]) for flat in names if row.get(flat) is not None]
+        found_in[field] = [(flat, row[flat]) for flat in names if row.get(flat) is not None]
         if inside.get(field) is not None:
-            said[field].append((f"{name}[{field!r}]", inside[field]))
-    if whole is not None and not _is_text(whole):
-        said["input_ids"].append((name, whole))
-    found = {field: _one(spellings, number) for field, spellings in said.items()}
+            found_in[field].append((f"{name}[{field!r}]", inside[field]))
+    if part is not None and not _is_text(part):
+        found_in["input_ids"].append((name, part))
+    found = {field: _one(spellings, number) for field, spellings in found_in.items()}
     ids = found["input_ids"]
     if ids is None:
-        lost = [spelling for spellings in said.values() for spelling, _ in spellings]
+        lost = [spelling for spellings in found_in.values() for spelling, _ in spellings]
         if lost:
             raise RecordError(
                 f"token ids of {name!r} beside {lost[0]!r}",
@@ -149,12 +149,12 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], str | bytes | Mapping)
 
 
-def _one(spellings: Said, number: int) -> NDArray[Any] | None:
+def _one(spellings: Spellings, number: int) -> NDArray[Any] | None:
     """The values that one or more spellings of a field agree on; None where none has any."""
     found = [(name, _integers(value, name, number)) for name, value in spellings]
     if len(found) < 2:
         return found[0][1] if found else None
-    full = [(name, values) for name, values in found if len(values)] or found[:1]  # an empty text is no other text
+    full = [(name, values) for name, values in found if len(values)] or found[:1]  # empty lists contradict nothing
     for name, values in full[1:]:
         if not np.array_equal(values, full[0][1]):
             raise RecordError(

@@ -1,4 +1,4 @@
-"""Which record a row is, as a number to key randomness by: the same wherever the row lies and however it is batched."""
+"""A number for the record of each row, to key randomness by; it does not depend on the batch the row is in."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ def _number(value: Any, name: str, i: int) -> int:
 
 
 def _whole(value: Any, name: str, i: int) -> int:
-    """A whole number, of any kind that holds one."""
+    """The value as an integer, whatever type holds it."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         number = None
     if number is None or number != value:
         raise RecordError(
-            f"{name!r} to be a whole number" + (" or text" if name in ID_COLUMNS else "") + " in every row",
+            f"{name!r} to be an integer" + (" or text" if name in ID_COLUMNS else "") + " in every row",
             got=repr(value),
             where=f"row {i} of the batch",
-            fix=f"number the rows, or leave the column {name!r} out",
+            fix=f"pass integers, or leave the column {name!r} out",
             row=i,
         )
     return number
 
 
 def epochs_of(columns: Mapping[str, Any], default: int) -> NDArray[np.int64]:
-    """The pass each row belongs to: its `epoch` column, else `default`; one number that broadcasts."""
+    """The epoch of each row: its `epoch` column, or else `default`, as one number that broadcasts."""
     if "epoch" in columns:
         return np.array([_whole(value, "epoch", i) for i, value in enumerate(columns["epoch"])], np.int64)
     return np.array([default], np.int64)

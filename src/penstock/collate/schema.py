@@ -21,7 +21,7 @@ DEFAULT_FIELDS: Mapping[str, str] = {"input_ids": "int64", "attention_mask": "in
 
 @dataclass(frozen=True)
 class OutputSchema:
-    """Names and dtypes of the output fields; `input_ids`, `attention_mask` and `labels` as int64 unless told.
+    """Names and dtypes of the output fields; `input_ids`, `attention_mask` and `labels` as int64 by default.
 
     Fields the schema does not name are kept as they are (`extra="keep"`), left out (`"drop"`) or refused (`"error"`).
     Fields in `optional` may be absent; all others must be there. Integers are exact or refused. Floats are rounded to
@@ -92,9 +92,9 @@ class OutputSchema:
                 f"numbers in field {name!r}",
                 got=f"{array.dtype} of shape {array.shape}",
                 where=where,
-                fix="give integers or floats, or take the field out of the OutputSchema",
+                fix="pass integers or floats, or remove the field from the OutputSchema",
             )
-        with np.errstate(all="ignore"):  # told by the checks, with the field's name
+        with np.errstate(all="ignore"):  # the checks report it, with the field's name
             cast = array.astype(want)
         if not np.can_cast(array.dtype, want, "safe") and array.size and not _fits(array, cast):
             raise RecordError(
@@ -147,7 +147,7 @@ class OutputSchema:
                         f"field {name!r} to be numbers of one shape in every row",
                         got=f"a {type(value).__name__}",
                         where=where,
-                        fix="give rows of equal length, or take the field out of the OutputSchema",
+                        fix="pass rows of equal length, or remove the field from the OutputSchema",
                     )
                 out[name] = self.cast(name, value, where)
             elif self.extra == "keep":

@@ -1,4 +1,4 @@
-"""Encoder-decoder batches: the source padded one way, the target another, and the decoder's inputs made from labels."""
+"""Encoder-decoder batches: source and target padded separately, and the decoder's inputs made from the labels."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from penstock.core.buffers import Empty
 from penstock.core.columns import Column, Ragged
 from penstock.core.errors import RecordError
 
-IGNORE = -100  # the label that losses of torch, transformers and optax users leave out
+IGNORE = -100  # the label that the losses of torch and transformers leave out
 TOKEN_COLUMNS = frozenset({"input_ids", "attention_mask", "labels"})
 
 TokenRows = Sequence[Any] | Ragged
@@ -70,8 +70,8 @@ def pad_token_columns(
         if mask is not None:
             hide(out["labels"], seen)
     elif make_labels:
-        learnt = _has_next(valid_mask(layout, np.bool_) if mask is None else seen != 0)
-        out["labels"] = _next_where(out["input_ids"], learnt, IGNORE, empty)
+        has_next = _has_next(valid_mask(layout, np.bool_) if mask is None else seen != 0)
+        out["labels"] = _next_where(out["input_ids"], has_next, IGNORE, empty)
     return out
 
 
@@ -98,10 +98,10 @@ def _has_next(seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return both
 
 
-def _next_where(tokens: NDArray[Any], learnt: NDArray[np.bool_], ignore: int, empty: Empty) -> NDArray[Any]:
+def _next_where(tokens: NDArray[Any], has_next: NDArray[np.bool_], ignore: int, empty: Empty) -> NDArray[Any]:
     out = empty(tokens.shape, tokens.dtype)
     out.fill(ignore)
-    np.copyto(out[:, :-1], tokens[:, 1:], where=learnt)
+    np.copyto(out[:, :-1], tokens[:, 1:], where=has_next)
     return out
 
 

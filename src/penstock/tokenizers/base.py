@@ -1,7 +1,7 @@
-"""What every tokenizer looks like to Penstock, and the few functions they share.
+"""The interface of a tokenizer in Penstock, and the functions that tokenizers share.
 
-`encode_batch` runs on the calling thread and gives one values array with offsets; `BulkEncoder` is what uses many
-threads. No special tokens are added (`add_special_tokens=False`): the end-of-document token is appended by whoever
+`encode_batch` runs on the calling thread and returns one values array with offsets; `BulkEncoder` uses many threads.
+ No special tokens are added (`add_special_tokens=False`): the end-of-document token is appended by whoever
 writes the store. Text that looks like a special token gets the ids the original object gives it by default: matched
 as special by `tokenizers` and transformers, ordinary text for tiktoken, SentencePiece and bytes.
 """
@@ -98,7 +98,7 @@ _ROLE_NAMES = {
 
 
 def find_specials(vocab: Mapping[str, int], named: Mapping[str, str | None] | None = None) -> Specials:
-    """Roles from what a configuration names, else from the names everybody uses.
+    """Roles from the names in a configuration, or else from the usual names.
 
     >>> find_specials({"<s>": 1, "</s>": 2, "a": 3})
     Specials(eos=2, bos=1, pad=None)
@@ -107,8 +107,8 @@ def find_specials(vocab: Mapping[str, int], named: Mapping[str, str | None] | No
     """
     found: dict[str, int | None] = {}
     for role, usual in _ROLE_NAMES.items():
-        told = (named or {}).get(role)
-        names = (told,) if told is not None else usual
+        configured = (named or {}).get(role)
+        names = (configured,) if configured is not None else usual
         found[role] = next((int(vocab[n]) for n in names if n in vocab), None)
     return Specials(**found)
 
@@ -209,7 +209,7 @@ def check_texts(texts: Sequence[Any]) -> None:
     penstock.core.errors.BadRecords: expected text to tokenize, as str
       got:   NoneType
       where: row 1 of this call
-      fix:   give str; filter or convert the rest before tokenizing
+      fix:   pass str; filter or convert the rest before tokenizing
     """
     bad = []
     for row, text in enumerate(texts):
@@ -219,7 +219,7 @@ def check_texts(texts: Sequence[Any]) -> None:
                     "text to tokenize, as str",
                     got=type(text).__name__,
                     where=f"row {row} of this call",
-                    fix="give str; filter or convert the rest before tokenizing",
+                    fix="pass str; filter or convert the rest before tokenizing",
                     row=row,
                 )
             )

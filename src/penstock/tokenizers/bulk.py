@@ -1,7 +1,7 @@
 """`BulkEncoder`: a tokenizer over a corpus, as fast as it goes and never with other ids.
 
-gigatoken does the work when it reads the tokenizer and gives the reference's ids on a sample of the very corpus and on
-awkward texts; otherwise the reference does, and a warning says so. Texts are cut into slices of bounded size and spread
+gigatoken does the work if it can read the tokenizer and returns the reference's ids on a sample of the corpus and on
+awkward texts; otherwise the reference does, with a warning. Texts are cut into slices of bounded size and spread
 over `threads` threads in order; memory is the answer plus a few slices. Both engines run without the GIL.
 """
 
@@ -29,9 +29,9 @@ SAMPLE_CHARACTERS = 1 << 20
 
 
 class BulkEncoder:
-    """Encodes lists of texts; `engine` says who does it ("gigatoken" or the tokenizer's kind), `reason` why.
+    """Encodes lists of texts; `engine` is what does it ("gigatoken" or the tokenizer's kind), `reason` is why.
 
-    The first call of `encode` checks itself on what it is given, unless `check` has been called with a better sample.
+    The first call of `encode` checks gigatoken on its texts, unless `check` has been called with a better sample.
     `encode` may be called from many threads at once. With `reference` the tokenizer itself does all the work.
 
     >>> bulk = BulkEncoder("bytes", threads=1)
@@ -94,7 +94,7 @@ class BulkEncoder:
                 self.checked = True
                 self.reason = f"identical ids on {len(texts)} texts, {sum(map(len, texts))} characters"
             else:
-                self._fall_back(f"gigatoken gives other ids than {self.tokenizer.kind} for {texts[row][:60]!r}")
+                self._fall_back(f"gigatoken returns other ids than {self.tokenizer.kind} for {texts[row][:60]!r}")
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         """Ids of the texts, in order: uint32 values, int64 offsets."""
@@ -122,7 +122,7 @@ class BulkEncoder:
         except BaseException as error:
             if _ours_to_obey(error):
                 raise
-            check_texts(texts)  # rows are numbered in the whole call
+            check_texts(texts)  # errors count rows over the full call
             with self._lock:
                 if run == self.tokenizer.encode_batch:
                     raise
@@ -192,7 +192,7 @@ def cut_slices(texts: Sequence[str], size: int) -> Iterator[tuple[int, int]]:
 
 
 def spread(texts: Sequence[str]) -> list[str]:
-    """Up to 64 documents evenly over the sequence; long ones give a piece of their start, middle and end.
+    """Up to 64 documents evenly over the sequence; of long ones a piece of their start, middle and end.
 
     >>> len(spread([str(i) for i in range(1000)])), spread([])
     (64, [])

@@ -1,4 +1,4 @@
-"""Any object whose `encode` gives a list, an array, an `Encoding` (`.ids`) or a dict with `input_ids`.
+"""Any object whose `encode` returns a list, an array, an `Encoding` (`.ids`) or a dict with `input_ids`.
 
 `add_special_tokens=False` is passed when `encode` takes it. Every call goes through the object's Python code, one at a
 time; ids are checked against the vocabulary size the object states.
@@ -65,7 +65,7 @@ class DuckTokenizer(SerialTokenizer):
                 f"ids from 0 to {self.vocab_size - 1}",
                 got=f"id {bad} for the text {text[:40]!r}",
                 where=f"tokenizer {self.name}",
-                fix="make its vocab_size the largest id it can give, plus one",
+                fix="set its vocab_size to its largest id plus one",
             )
         return ids.astype(np.uint32)
 
@@ -99,7 +99,7 @@ def ids_of(out: Any, name: str = "object") -> NDArray[np.int64]:
 
 def _bad_output(got: str, name: str) -> UsageError:
     return UsageError(
-        "encode(text) to give a list of ints, an Encoding with .ids, or a dict with input_ids",
+        "encode(text) to return a list of ints, an Encoding with .ids, or a dict with input_ids",
         got=got,
         where=f"tokenizer {name}",
         fix="wrap it in an object whose encode(text) returns a list of ints",
@@ -127,7 +127,7 @@ def _size_of(original: Any) -> int:
         raise UsageError(
             "a tokenizer that states its vocabulary size",
             got=f"{type(original).__name__} without any of vocab_size, n_vocab, get_vocab_size(), get_vocab(), len()",
-            fix="give it an attribute vocab_size: the largest id it can give, plus one",
+            fix="add an attribute vocab_size: its largest id plus one",
         )
     return max(sizes)
 

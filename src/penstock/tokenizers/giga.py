@@ -3,7 +3,7 @@
 One engine serialises its callers behind a lock and its built-in parallel mode shares work over a process-wide pool, so
 each thread borrows an engine of its own: threads then scale, and their number is ours to choose. An engine remembers
 every distinct word it has met and never forgets (measured: 5 bytes kept per byte of random letters), so it is replaced
-after some seconds of work. Words it knows cost it almost no time, hence time is a fair measure of what it has learnt.
+after some seconds of work. Words in its cache cost almost no time, so time is a fair measure of what the cache holds.
 """
 
 from __future__ import annotations

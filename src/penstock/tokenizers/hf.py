@@ -52,7 +52,7 @@ class HFTokenizer:
             ) from error
         if getattr(backend.model, "dropout", None):
             raise UsageError(
-                "a tokenizer that gives the same ids every time",
+                "a tokenizer that returns the same ids every time",
                 got=f"BPE dropout {backend.model.dropout}",
                 where=name,
                 fix="set tokenizer.model.dropout = None before preparing data",
@@ -134,7 +134,7 @@ def from_json_file(path: Path) -> HFTokenizer:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(
-            "a tokenizer.json in UTF-8", got=str(error), where=str(path), fix="give a text JSON"
+            "a tokenizer.json in UTF-8", got=str(error), where=str(path), fix="pass a JSON text file"
         ) from error
     return HFTokenizer(text, name=str(path), named=read_named(path.parent))
 
@@ -180,7 +180,7 @@ def from_vocab_merges(folder: Path) -> HFTokenizer:
 
 
 def read_named(folder: Path) -> dict[str, str | None]:
-    """Roles a folder's `tokenizer_config.json` or `special_tokens_map.json` gives, as token text."""
+    """Roles a folder's `tokenizer_config.json` or `special_tokens_map.json` defines, as token text."""
     named: dict[str, str | None] = {}
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
         config = _read_json(folder / file)

@@ -35,7 +35,7 @@ class SentencePieceTokenizer:
                 "a SentencePiece model",
                 got=f"{len(model)} bytes that are not one",
                 where=name,
-                fix="give the .model file SentencePiece wrote; a tiktoken rank file has to be loaded with tiktoken",
+                fix="pass the .model file that SentencePiece wrote; load a tiktoken rank file with tiktoken",
             ) from error
         self.name = name
         self.model = model

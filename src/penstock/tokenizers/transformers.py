@@ -1,5 +1,7 @@
-"""transformers tokenizers. Fast ones run as the `tokenizers` object inside them, if that gives the same ids; slow ones
-run as they are, one text at a time in Python. A name that is not local is looked up in the local cache first, then on
+"""transformers tokenizers.
+
+Fast ones run as the `tokenizers` object inside them, if that returns the same ids; slow ones run as they are, one text
+at a time in Python. A name that is not local is looked up in the local cache first, then on
 the hub. Code that comes with a model is never run: `trust_remote_code` stays off.
 """
 
@@ -109,7 +111,7 @@ def from_folder(folder: Path) -> Tokenizer:
 
 
 def _hub_reachable() -> bool:
-    """A quick look, because the hub client itself tries for most of a minute before it gives up."""
+    """A quick check: the hub client itself retries for most of a minute before it fails."""
     if any(
         os.environ.get(k, "").upper() in {"1", "ON", "YES", "TRUE"} for k in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     ):

@@ -1,6 +1,6 @@
-"""What a template may compute, each with the size of its result bounded before it is computed.
+"""The filters, operators and methods of a template, each with its result bounded before it is computed.
 
-What they all spend is counted in `meter`.
+Their cost is counted in `meter`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def binop(operator: str, left: Any, right: Any, plain: Callable[[Any, Any], Any]
     elif isinstance(left, int) and isinstance(right, int) and operator in ("*", "**"):
         bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
         if bits > MAX_BITS:
-            raise too_much(f"whole numbers of at most {MAX_BITS} bits", "a larger one")
+            raise too_much(f"integers of at most {MAX_BITS} bits", "a larger one")
     return spent(plain(left, right))
 
 

@@ -1,8 +1,8 @@
-"""What a template spends: steps, bytes, and the processor's time, per rendering and in each thread by itself.
+"""Counts what a template spends per rendering, in each thread separately: steps, bytes and processor time.
 
 Steps are counted, not timed, so that a record which renders on one machine renders on every other: each loop turn,
 call, filter, test, comparison and operator is one, and working on a large value is one more per thousand characters or
-per few items. Processor time is the second line, far behind the first, for what hides a long work in few steps.
+per few items. Processor time is a second, much higher limit, for long work that hides in few steps.
 Bytes are those of every value a template ever makes, kept or not, so that memory is bounded too.
 """
 

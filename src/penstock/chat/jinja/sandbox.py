@@ -2,9 +2,9 @@
 
 Jinja's own sandbox keeps a template away from Python's insides; it does not stop `{% for %}` in `{% for %}`, or text
 that doubles in a loop. Here a template may call only what is listed below, every value it can build is measured before
-it is built, and each loop turn, call, filter, test, comparison and operator is counted. So no single step is long, and
-all of them together come to an end. Nothing is traced and no thread is started: rendering costs about
-what plain Jinja does, and works in any thread.
+it is built, and each loop turn, call, filter, test, comparison and operator is counted. So each step is short and
+their number is bounded. Nothing is traced and no thread is started: rendering costs about as much as plain Jinja, and
+works in any thread.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _environment_class() -> Any:
             return super().getattr(obj, attribute)
 
         def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
-            # Jinja gives an undefined value, which prints as nothing; a template that tries this is told no instead.
+            # Jinja returns an undefined value, which prints as nothing; a template that tries this is refused instead.
             raise sandbox.SecurityError(f"attribute {attribute!r} of {type(obj).__name__!r} is not for templates")
 
         def wrap_str_format(self, value: Any) -> None:
@@ -106,7 +106,7 @@ def _environment_class() -> Any:
 
 @functools.cache
 def _undefined_class() -> Any:
-    """What stands for a name without a value: nothing, as in Jinja, but a special token is never nothing."""
+    """The class of undefined values: they print as nothing, as in Jinja, but an undefined special token is an error."""
     runtime = need("jinja2.runtime", extra="hf")
     utils = need("jinja2.utils", extra="hf")
 

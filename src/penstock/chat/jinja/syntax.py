@@ -1,4 +1,4 @@
-"""Changes to a parsed template: the `generation` tag is understood, guards go where a template can loop or grow.
+"""Changes to a parsed template: the `generation` tag, and guards wherever a template can loop or grow.
 
 Imported only where Jinja is installed.
 """

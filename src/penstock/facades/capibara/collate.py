@@ -1,6 +1,6 @@
-"""Examples and batches as people override them: a list of dicts in, a dict of arrays out.
+"""The path of an overridden `_collate_fn`: a list of dicts in, a dict of arrays out.
 
-This path runs only when `_collate_fn` is overridden; it costs Python per example. Otherwise batches are padded whole.
+It costs Python time per example. Without an override, `fill.py` pads all rows of a batch at once.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class CollateOutput(Output):
             made = self.function(examples_of(columns, self.max_length))
         except Exception as error:
             raise UserCodeError(
-                "_collate_fn to return", got=f"{type(error).__name__}: {str(error)[:300]}", fix="mend the function"
+                "_collate_fn to return", got=f"{type(error).__name__}: {str(error)[:300]}", fix="fix the function"
             ) from error
         if not isinstance(made, dict):
             raise UserCodeError("a dict of arrays from _collate_fn", got=type(made).__name__)

@@ -1,4 +1,4 @@
-"""Brings a short batch to full size by repeating its last row, in every column."""
+"""Pads a short batch to full size by repeating its last row in every column."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from penstock.outputs.arrays import concat_arrays, is_jax_array, jax_array
 
 
 def pad_batch(batch: dict[str, Any], target_size: int, *, mask: str | None = None) -> dict[str, Any]:
-    """A new batch of `target_size` rows. With `mask="valid"` a column of that name says which rows are real.
+    """Returns a batch of `target_size` rows. With `mask="valid"`, a column of that name is True for real rows.
 
-    What has as many entries as `images` (or else as the first array) is a column; everything else stays as it is.
-    A batch that is full already is only copied.
+    Values as long as `images` (or else as the first array) are columns; other values are left unchanged. A full batch
+    is returned as a shallow copy.
 
     >>> pad_batch({"images": np.zeros((2, 4, 4, 3)), "texts": ["a", "b"]}, 4)["texts"]
     ['a', 'b', 'b', 'b']
@@ -35,7 +35,7 @@ def _rows(batch: dict[str, Any]) -> int:
             "a batch with at least one row",
             got="an empty one" if batch else "no columns",
             where="pad_batch",
-            fix="leave empty batches out",
+            fix="drop empty batches",
         )
     return len(leading)
 
