@@ -16,7 +16,7 @@ from bench.common import Again, judge, medians, rate, rounds, save, table
 from penstock.core.columns import Ragged
 from penstock.store.manifest import write_manifest
 from penstock.store.writer import ShardWriter
-from penstock.torch_data.loaders import WindowDataset, core_dataloader
+from penstock.torch_data.windows import WindowDataset, core_dataloader
 
 TOKENS, BATCH, LENGTH = 50_000_000, 32, 1024
 

@@ -13,7 +13,7 @@ import pytest
 from penstock import MicroTransformerTokenizer
 from penstock.cli.checks import Subject, run_checks
 from penstock.facades.micro_transformer.dataset import TransformerDataset
-from penstock.torch_data.loaders import core_dataloader
+from penstock.torch_data.windows import core_dataloader
 
 NAMES = ["batches", "shapes", "labels", "tokens", "dtype", "contiguous", "order", "resume"]
 

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _maker(made: Any, args: argparse.Namespace, *, shuffled: bool) -> Any:
     """Returns a function that builds the same loader again, without tokenizing the file again."""
-    from penstock.torch_data.loaders import core_dataloader
+    from penstock.torch_data.windows import core_dataloader
 
     return lambda: core_dataloader(
         made.dataset, batch_size=args.batch_size, shuffle=shuffled, drop_last=shuffled, seed=args.seed,

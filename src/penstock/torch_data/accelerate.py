@@ -1,8 +1,10 @@
-"""Whether a trainer's own loader deals out among processes what a dataset or sampler gives.
+"""Detects whether Accelerate or HF Trainer already shards a dataset or sampler among processes. Reads the call stack.
 
-Accelerate, and HF's Trainer through it, take a DataLoader apart and share its rows or batches among processes. They
-tell nobody: a dataset or sampler can only see who asks it, on the stack. That is looked at once, when iteration begins
-(a forked worker has its parent's stack; a spawned one is told what its parent found).
+Why: Accelerate, and HF's Trainer through it, take a DataLoader apart and assign its rows or batches to processes
+themselves. They do not tell the dataset. A dataset that also shards by rank would then lose most rows without an error,
+so it must know; the only trace is who calls it. The stack is read once, when iteration begins (a forked worker has its
+parent's stack; a spawned one gets what its parent found). Passing `rank` and `world_size` explicitly is checked against
+it and refused, instead of being sharded twice.
 """
 
 from __future__ import annotations
@@ -13,37 +15,37 @@ from typing import Any
 
 from penstock.core.errors import UsageError
 
-_DEALERS = frozenset({"accelerate.data_loader", "transformers.trainer_pt_utils"})
+_SHARDERS = frozenset({"accelerate.data_loader", "transformers.trainer_pt_utils"})
 
 
-def dealt_among() -> int | None:
-    """Among how many processes the loader that asks deals out what it gets; None where no such loader asks.
+def sharded_among() -> int | None:
+    """The number of processes among which the calling loader shards what it gets; None if no such loader calls.
 
-    >>> dealt_among() is None
+    >>> sharded_among() is None
     True
     """
     frame: FrameType | None = sys._getframe(1)
     found: int | None = None
     while frame is not None:
-        if frame.f_globals.get("__name__") in _DEALERS:
+        if frame.f_globals.get("__name__") in _SHARDERS:
             found = max(found or 1, _processes(frame.f_locals.get("self")))
         frame = frame.f_back
     return found
 
 
-def _processes(dealer: Any) -> int:
-    """A shard knows how many there are; a dispatcher's state does; a loader that has neither is the only one."""
-    knows = dealer if hasattr(dealer, "num_processes") else getattr(dealer, "state", None)
-    return int(getattr(knows, "num_processes", 1))
+def _processes(sharder: Any) -> int:
+    """Shards hold the number, dispatchers hold it in their state; a loader with neither is the only process."""
+    holder = sharder if hasattr(sharder, "num_processes") else getattr(sharder, "state", None)
+    return int(getattr(holder, "num_processes", 1))
 
 
-def refuse_second_deal(rank: int, world: int, fix: str) -> None:
-    """Raises where a share of the rows would be shared again, and most rows never be seen."""
-    processes = dealt_among()
+def refuse_sharding_twice(rank: int, world: int, fix: str) -> None:
+    """Raises where a rank's rows would be sharded again, so that most rows would never be seen."""
+    processes = sharded_among()
     if processes is not None and processes > 1 and world > 1:
         raise UsageError(
-            "rows that are shared among processes once",
-            got=f"rank {rank} of {world}, but Accelerate deals out the batches among {processes} processes",
+            "rows that are sharded among processes once",
+            got=f"rank {rank} of {world}, but Accelerate assigns the batches to {processes} processes",
             where="a prepared DataLoader",
             fix=f"{fix}; or do not prepare the loader",
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.collate.record_id import ID_COLUMNS
 from penstock.core.pickling import with_functions
-from penstock.torch_data.loaders import data
+from penstock.torch_data.framework import data
 
 Collate = Callable[[Any], Any]
 

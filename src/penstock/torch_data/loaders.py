@@ -1,183 +1,192 @@
-"""Real `torch.utils.data` objects over the core: `Rows`, `WindowDataset` and `CoreDataLoader`.
+"""`CoreDataLoader`: a real `torch.utils.data.DataLoader` whose batches a penstock `Loader` makes.
 
-A `CoreDataLoader` is a `torch.utils.data.DataLoader` whose batches come from a penstock `Loader`: threads instead of
-worker processes, exact state. Frameworks that take a DataLoader apart (its dataset, batch sampler and collate function)
-and put it together again get the same batches: the sampler walks the same order and the dataset answers a whole batch
-at once.
+Threads instead of worker processes (or torch's own workers, where asked), exact state. Frameworks that take a
+DataLoader apart (its dataset, batch sampler and collate function) and put it together again get the same batches: the
+sampler yields the same order. `RankRows` says which rows a rank reads: windows of a pipeline (`windows`) or rows of any
+map-style dataset (`map_rows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.core.errors import UsageError
-from penstock.core.optional import need
+from penstock.core.pickling import with_functions
 from penstock.engine.loader import Loader
-from penstock.pipeline import Pipeline
-from penstock.torch_data.accelerate import refuse_second_deal
-
-torch = need("torch", extra="torch", purpose="for DataLoaders")
-_collate = need("torch.utils.data._utils.collate", extra="torch")
-data = torch.utils.data
+from penstock.torch_data.accelerate import refuse_sharding_twice
+from penstock.torch_data.default_collate import made_batch
+from penstock.torch_data.framework import data
 
 
-class Rows(Sequence[Any]):
-    """A batch that is already made, yet looks like the list of samples that a collate function expects."""
+@runtime_checkable
+class RankRows(Protocol):
+    """The rows of one rank in the core's order, and how their batches are made."""
 
-    def __init__(self, whole: Any, row: Callable[[int], Any], count: int) -> None:
-        self.whole, self._row, self._count = whole, row, count
+    @property
+    def rank(self) -> int: ...
 
-    def __len__(self) -> int:
-        return self._count
+    @property
+    def world(self) -> int: ...
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self._row(i) for i in range(*index.indices(self._count))]
-        if not -self._count <= index < self._count:
-            raise IndexError(f"row {index} of {self._count}")
-        return self._row(index % self._count)
+    @property
+    def fix(self) -> str:
+        """How to leave out rank and world."""
+        ...
 
+    def rebuilt(self) -> RankRows:
+        """The same rows for a sampler that a trainer builds again from its attributes."""
+        ...
 
-class TupleRow(tuple[Any, ...]):
-    """A sample of a `Rows` batch; torch's default collate knows by this type that the batch is already made."""
+    def open(self, batch_size: int, drop_last: bool) -> Loader:
+        """The loader that keeps the position, and makes the batches if `makes_batches`."""
+        ...
 
-    __slots__ = ()
+    def numbers(self, loader: Loader) -> Iterator[list[int]]:
+        """Row numbers of this rank's batches, from the loader's position to the end of the epoch."""
+        ...
 
+    @property
+    def makes_batches(self) -> bool:
+        """Whether the loader makes the batches; else torch does, from the numbers."""
+        ...
 
-class DictRow(dict[str, Any]):
-    """The same, for samples that are dicts."""
+    def begin(self, loader: Loader) -> None:
+        """Called before an epoch of batches begins."""
+        ...
 
+    def deliver(self, batch: Any) -> Any:
+        """A batch of the loader as the dataset's users expect it."""
+        ...
 
-def whole_batch(batch: Any, **_: Any) -> Any:
-    """Collates rows: takes a batch that is already made as it is, and leaves anything else to torch."""
-    return batch.whole if isinstance(batch, Rows) else _collate.default_collate([_bare(row) for row in batch])
+    def batch_at(self, loader: Loader, step: int) -> Any: ...
 
-
-def _bare(row: Any) -> Any:
-    return tuple(row) if isinstance(row, TupleRow) else dict(row) if isinstance(row, DictRow) else row
-
-
-_collate.default_collate_fn_map[TupleRow] = whole_batch
-_collate.default_collate_fn_map[DictRow] = whole_batch
-
-
-class WindowDataset(data.Dataset):  # type: ignore[misc, name-defined]
-    """Windows of a pipeline of tokens as a map-style dataset; `pair` turns (inputs, labels) into a sample."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
-        self._rows = pipeline.rows()
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> Any:
-        n = len(self)
-        if not -n <= index < n:
-            raise IndexError(f"window {index} of {n}")
-        return self.row(self._tensors([index % n]), 0)
-
-    def __getitems__(self, indices: Any) -> Rows:
-        tensors = self._tensors(indices)
-        return Rows(self.pair(tensors), lambda i: self.row(tensors, i), len(indices))
-
-    def _tensors(self, indices: Any) -> dict[str, Any]:
-        columns = self._rows.read(np.asarray(indices, np.int64))
-        return {
-            name: torch.from_numpy(np.asarray(column).astype(np.int64, order="C")) for name, column in columns.items()
-        }
-
-    def pair(self, tensors: dict[str, Any]) -> Any:
-        """A batch as this dataset gives it."""
-        return tensors
-
-    def row(self, tensors: dict[str, Any], i: int) -> Any:
-        """One sample of a batch."""
-        return DictRow({name: tensor[i] for name, tensor in tensors.items()})
+    def why(self, loader: Loader, step: int, row: int) -> dict[str, Any]: ...
 
 
-class CoreSampler(data.Sampler):  # type: ignore[misc, name-defined]
-    """The loader's own order as a batch sampler: record numbers, one epoch at a time from the loader's place."""
+class CoreSampler(data.Sampler):  # type: ignore[misc]
+    """The batch sampler: row numbers of this rank's batches, from the loader's position to the end of the epoch.
 
-    def __init__(self, loader: Loader) -> None:
+    Trainers that take a DataLoader apart build it again from this, and pass the epoch through `set_epoch`. Some build
+    the sampler again too, as they would torch's BatchSampler: from its `sampler`, which here is itself.
+    """
+
+    def __init__(self, sampler: Any, batch_size: int, drop_last: bool, loader: Loader | None = None) -> None:
+        self.rows: RankRows = _rows_of(sampler)
+        self.batch_size, self.drop_last = batch_size, drop_last
+        if loader is None:
+            self.rows = self.rows.rebuilt()
+            loader = self.rows.open(batch_size, drop_last)
         self.loader = loader
+        self.restored = False  # whether the position comes from a saved state, and nothing was taken since
 
     def __iter__(self) -> Iterator[list[int]]:
-        definition = self.loader.definition
-        fix = "leave out rank= and world=: Accelerate deals out the batches"
-        refuse_second_deal(definition.rank, definition.world, fix)
-        return (records.tolist() for records in self.loader.records())
+        refuse_sharding_twice(self.rows.rank, self.rows.world, self.rows.fix)
+        return self._lists()
+
+    def _lists(self) -> Iterator[list[int]]:
+        self.restored = False
+        yield from self.rows.numbers(self.loader)
 
     def __len__(self) -> int:
         return len(self.loader)
 
+    @property
+    def sampler(self) -> CoreSampler:
+        """Itself: where trainers look for the object that has `set_epoch`."""
+        return self
+
     def set_epoch(self, epoch: int) -> None:
-        """Begins at an epoch, as trainers ask of distributed samplers."""
-        self.loader.seek_epoch(epoch)
+        """Moves to the start of an epoch, as a DistributedSampler does; a position just restored in it is kept."""
+        if not self.restored or epoch != self.loader.epoch:
+            self.loader.seek_epoch(epoch)
+            self.restored = False
 
 
-class CoreDataLoader(data.DataLoader):  # type: ignore[misc, name-defined]
-    """A DataLoader whose batches a penstock `Loader` makes. `state_dict` and `load_state_dict` resume exactly.
+def _rows_of(sampler: Any) -> RankRows:
+    if isinstance(sampler, RankRows):
+        return sampler
+    if isinstance(sampler, CoreSampler):
+        return sampler.rows
+    if isinstance(sampler, data.SequentialSampler):
+        from penstock.torch_data.map_rows import DatasetRows
 
-    As with every DataLoader, each new `iter` begins an epoch (the next one, in another order); only the first one after
-    `load_state_dict` goes on in the middle. It has the arguments of torch's DataLoader, because trainers make another
-    of the same class from its attributes; one with another sampler around the core's gets its batches from torch.
+        return DatasetRows(sampler.data_source)
+    raise UsageError(
+        "a DataLoader that keeps its own order",
+        got=f"a {type(sampler).__name__} put in its place",
+        where="a DataLoader of DataLoaderBuilder, taken apart by a trainer on several devices",
+        fix="Trainer(use_distributed_sampler=False), and .with_distributed(rank, world_size) on the builder",
+    )
+
+
+class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
+    """A DataLoader with exact resume. Each new `for` is the next epoch, in another order if shuffled; only the first
+    one after `load_state_dict` begins in the middle of an epoch.
+
+    It has the arguments of torch's DataLoader, because trainers make another of the same class from its attributes;
+    one with another sampler around ours gets its batches from torch, in the same order.
     """
 
     def __init__(
-        self, dataset: Any, batch_sampler: Any, collate_fn: Callable[[Any], Any] = whole_batch, **options: Any
+        self, dataset: Any, batch_sampler: Any, collate_fn: Callable[[Any], Any] | None = made_batch, **options: Any
     ) -> None:
         super().__init__(dataset, batch_sampler=batch_sampler, collate_fn=collate_fn, **options)
+        # torch leaves a SequentialSampler here, from which nobody could build this loader again.
+        object.__setattr__(self, "sampler", batch_sampler)
         self.loader: Loader = batch_sampler.loader
-        self._restored = False
 
     def __iter__(self) -> Iterator[Any]:
-        if not self._restored:
+        sampler = self.batch_sampler
+        if not sampler.restored:
             self.loader.next_epoch()
-        self._restored = False
-        if not isinstance(self.batch_sampler, CoreSampler):
+        if not isinstance(sampler, CoreSampler):
             return iter(super().__iter__())
-        return map(self.dataset.pair, iter(self.loader))
+        return self._from_loader() if sampler.rows.makes_batches else self._from_torch()
+
+    def _from_loader(self) -> Iterator[Any]:
+        sampler, deliver = self.batch_sampler, self.batch_sampler.rows.deliver
+        sampler.restored = False
+        sampler.rows.begin(self.loader)
+        for batch in self.loader:
+            yield deliver(batch)
+
+    def _from_torch(self) -> Iterator[Any]:
+        self.batch_sampler.restored = False
+        places = iter(self.loader)
+        for batch in super().__iter__():
+            next(places)
+            yield batch
 
     def __len__(self) -> int:
+        """Batches of a complete epoch."""
         return len(self.loader)
 
+    def set_epoch(self, epoch: int) -> None:
+        """Moves to the start of an epoch; a position just restored in that epoch is kept."""
+        self.batch_sampler.set_epoch(epoch)
+
+    def batch_at(self, step: int) -> Any:
+        """The batch of a past or future step (with torch's workers: its row numbers)."""
+        return self.batch_sampler.rows.batch_at(self.loader, step)
+
+    def why(self, step: int, row: int = 0) -> dict[str, Any]:
+        """Which record made a row of this rank's batch `step`; see `Loader.why`."""
+        found: dict[str, Any] = self.batch_sampler.rows.why(self.loader, step, row)
+        return found
+
     def state_dict(self) -> dict[str, Any]:
-        """Where it is, as plain JSON; see `Loader.state_dict`."""
+        """Where the run is, as plain JSON; see `Loader.state_dict`."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a saved state."""
+        """Resumes from a saved state."""
         self.loader.load_state_dict(state)
-        self._restored = True
+        self.batch_sampler.restored = True
 
     def stats(self) -> dict[str, Any]:
         """Seconds per stage, waits and a verdict; see `Loader.stats`."""
         return self.loader.stats()
 
-
-def core_dataloader(
-    dataset: WindowDataset,
-    *,
-    batch_size: int,
-    shuffle: bool,
-    drop_last: bool,
-    seed: int = 0,
-    num_workers: int = 0,
-    pin_memory: bool = False,
-    rank: int = 0,
-    world: int = 1,
-) -> CoreDataLoader:
-    """The DataLoader over a window dataset. `num_workers` is the number of threads; 0 lets the loader decide.
-
-    `batch_size` is per rank, as everywhere in torch.
-    """
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
-        raise UsageError("num_workers of 0 or more", got=repr(num_workers), fix="num_workers=0")
-    pipeline = dataset.pipeline.shuffle(seed) if shuffle else dataset.pipeline
-    pipeline = pipeline.shard(rank, world).batch(per_rank=batch_size, remainder="drop" if drop_last else "short")
-    loader = pipeline.to_torch(pin_memory=pin_memory, threads=num_workers or None)
-    return CoreDataLoader(dataset, batch_sampler=CoreSampler(loader))
+    def __getstate__(self) -> dict[str, Any]:
+        return with_functions(self.__dict__)

@@ -11,11 +11,9 @@ from itertools import islice
 from typing import Any, Protocol
 
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
-from penstock.core.optional import need
 from penstock.core.pickling import Portable
 from penstock.sources.records import Records, data_kind, read_each, records_of
-
-_worker: Any = need("torch.utils.data._utils.worker", extra="torch")
+from penstock.torch_data.hidden_workers import without_worker_info
 
 _HF_ROWS = 32  # rows that an HF stream hands over at a time
 
@@ -78,7 +76,7 @@ class Repeatable(Portable):
     def _counted(self) -> Iterator[Any]:
         count = 0
         try:
-            for element in unaware(self._open):
+            for element in without_worker_info(self._open):
                 yield element
                 count += 1
         except PenstockError:
@@ -110,27 +108,6 @@ class Repeatable(Portable):
 
     def fingerprint(self) -> str:
         return ""
-
-
-def unaware(begin: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-    """A stream that sees no DataLoader worker around it.
-
-    Many give each worker its part when they see one. All workers must see all records here, and take turns.
-    """
-    if _worker._worker_info is None:
-        yield from begin()
-        return
-    stream: Iterator[Any] | None = None
-    while True:
-        info, _worker._worker_info = _worker._worker_info, None
-        try:
-            stream = iter(begin()) if stream is None else stream
-            element = next(stream)
-        except StopIteration:
-            return
-        finally:
-            _worker._worker_info = info
-        yield element
 
 
 def _hf_rows(stream: Any) -> Iterator[dict[str, Any]]:

@@ -14,8 +14,8 @@ from typing import Any
 from penstock.core.pickling import with_functions
 from penstock.plan.stream_batches import StreamPosition, rounds
 from penstock.torch_data.epoch_collate import StreamCollate, collate_at, is_random
-from penstock.torch_data.loaders import data, torch
-from penstock.torch_data.rank_sampler import share
+from penstock.torch_data.framework import data, torch
+from penstock.torch_data.map_rows import share
 
 # What the loader inside takes over from the one around it.
 _OPTIONS = (

@@ -8,10 +8,8 @@ only for a worker that has not begun another.
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.core.errors import UsageError
-from penstock.torch_data.loaders import data, torch
+from penstock.torch_data.framework import torch, worker
 
 MOST_WORKERS = 1024
 _EPOCH, _LOADS, _FIRST, _LATEST, _RECORDS, _FIELDS = range(6)
@@ -33,11 +31,11 @@ class Passes:
 
     def begin(self) -> bool:
         """A pass begins, here or in this worker: whether it is the first since a restore."""
-        worker, workers, seed = reader()
+        number, workers, seed = worker()
         if workers > MOST_WORKERS:
             raise UsageError(f"at most {MOST_WORKERS} workers", got=f"{workers}", fix="lower num_workers")
-        mark = _FIELDS + (0 if not workers else 1 + worker)
-        key = 1 + (seed - worker) % (1 << 50) * (MOST_WORKERS + 1) + workers
+        mark = _FIELDS + (0 if not workers else 1 + number)
+        key = 1 + (seed - number) % (1 << 50) * (MOST_WORKERS + 1) + workers
         first = int(self._shared[_FIRST]) in (_NOBODY, key) and not int(self._shared[mark])
         self._shared[mark] = 1
         self._shared[_FIRST] = key if first else _OVER
@@ -85,9 +83,3 @@ class Passes:
     @records.setter
     def records(self, number: int) -> None:
         self._shared[_RECORDS] = number
-
-
-def reader() -> tuple[int, int, int]:
-    """Number of this DataLoader worker, how many there are (0 outside of workers), and its seed."""
-    info: Any = data.get_worker_info()
-    return (0, 0, 0) if info is None else (info.id, info.num_workers, info.seed)

@@ -135,7 +135,7 @@ def test_memory_is_pinned_where_asked_and_possible(monkeypatch):
     for pin in (True, False):
         threads = over(numbers(4)).with_workers(1, pin_memory=pin).build()
         assert threads.pin_memory is pin
-        assert threads.loader.output.pin is pin
+        assert threads.batch_sampler.rows.pin is pin
         for dataset in (Where(), stream()):
             assert over(dataset).with_workers(1, pin_memory=pin, processes=True).build().pin_memory is pin
     monkeypatch.setattr(builder_module, "can_pin", lambda: False)

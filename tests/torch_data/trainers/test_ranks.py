@@ -9,7 +9,7 @@ from penstock import UsageError, create_collate_fn, create_dataset
 from penstock.facades.preprocessed.builder import DataLoaderBuilder
 from penstock.facades.preprocessed.dataset import PreprocessedDataset
 from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
-from penstock.torch_data.loaders import core_dataloader
+from penstock.torch_data.windows import core_dataloader
 from tests.torch_data.trainers.ranks import on_ranks
 from tests.torch_data.trainers.tiny import TinyLM, engine
 
@@ -138,7 +138,7 @@ def test_dealing_twice_is_refused(name, dispatch, accelerate_runs):
     for run in accelerate_runs:
         text = run[name, dispatch]
         assert isinstance(text, str), text
-        assert "Accelerate deals out the batches among 2 processes" in text
+        assert "Accelerate assigns the batches to 2 processes" in text
         assert any(
             f"leave out {what}" in text for what in ("with_distributed", "rank and world_size", "rank= and world=")
         )

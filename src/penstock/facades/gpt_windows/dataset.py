@@ -13,7 +13,10 @@ from penstock.core.errors import UsageError
 from penstock.pipeline import Pipeline
 from penstock.sources.arrays import Texts
 from penstock.sources.token_stream import token_stream
-from penstock.torch_data.loaders import CoreDataLoader, TupleRow, WindowDataset, core_dataloader, data
+from penstock.torch_data.default_collate import TupleRow
+from penstock.torch_data.framework import data
+from penstock.torch_data.loaders import CoreDataLoader
+from penstock.torch_data.windows import WindowDataset, core_dataloader
 
 
 class GPTDatasetV1(WindowDataset):

@@ -14,7 +14,9 @@ from penstock.core.errors import UsageError
 from penstock.pipeline import Pipeline
 from penstock.sources.formats import FORMATS, Options, format_of
 from penstock.sources.token_stream import token_stream
-from penstock.torch_data.loaders import CoreDataLoader, WindowDataset, core_dataloader, torch
+from penstock.torch_data.framework import torch
+from penstock.torch_data.loaders import CoreDataLoader
+from penstock.torch_data.windows import WindowDataset, core_dataloader
 
 
 class TransformerDataset(WindowDataset):

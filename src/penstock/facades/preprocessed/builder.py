@@ -12,8 +12,8 @@ from numbers import Integral
 from typing import Any
 
 from penstock.core.errors import UsageError
-from penstock.torch_data.loaders import data
-from penstock.torch_data.map_loader import can_pin, is_map_style, map_dataloader
+from penstock.torch_data.framework import can_pin, data
+from penstock.torch_data.map_rows import is_map_style, map_dataloader
 from penstock.torch_data.stream_loader import StreamDataLoader
 
 PREFETCH = 3

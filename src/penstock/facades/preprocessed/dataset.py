@@ -25,7 +25,7 @@ from penstock.facades.preprocessed.preprocess import Prompted, RowCollate, Skip
 from penstock.facades.preprocessed.row_cache import own, size_of
 from penstock.order.shuffle import permute
 from penstock.sources.records import Records, read_each, records_of
-from penstock.torch_data.loaders import data, torch
+from penstock.torch_data.framework import data, torch
 
 CACHE_BYTES = 1 << 30
 MOST_TRIES = 10_000

@@ -125,7 +125,7 @@ class RowCollate:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Any:
         from penstock.facades.preprocessed.collate import create_collate_fn
-        from penstock.torch_data.loaders import data
+        from penstock.torch_data.framework import data
 
         if rows and "input_ids" in rows[0]:
             return create_collate_fn(self.pad_token_id)(rows)

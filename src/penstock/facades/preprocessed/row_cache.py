@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.torch_data.loaders import torch
+from penstock.torch_data.framework import torch
 
 _SCALARS = frozenset({int, float, bool, complex, str, bytes, type(None)})
 _DEEPEST = 64

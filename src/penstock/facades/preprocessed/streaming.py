@@ -25,11 +25,12 @@ from penstock.facades.preprocessed.preprocess import Prompted, RowCollate, Skip
 from penstock.order.shard import check_rank, find_rank
 from penstock.order.shuffle_buffer import shuffled
 from penstock.plan import state as states
-from penstock.torch_data.accelerate import dealt_among, refuse_second_deal
-from penstock.torch_data.loaders import data, torch
+from penstock.torch_data.accelerate import refuse_sharding_twice, sharded_among
+from penstock.torch_data.framework import data, torch
+from penstock.torch_data.framework import worker as reader
 from penstock.torch_data.stream_input import feed_of
 from penstock.torch_data.stream_progress import Layer, from_json, left, settled, to_json
-from penstock.torch_data.worker_state import Passes, reader
+from penstock.torch_data.worker_state import Passes
 
 _COUNTERS = 64  # processes that count skipped records without getting in each other's way
 
@@ -185,13 +186,15 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         That is the stream itself, or the loader that asks for the rows: see `outputs.dealt`.
         """
         if self.rank is not None and self.world_size is not None:
-            fix = "leave out rank and world_size, or with_distributed: Accelerate deals out the records"
-            refuse_second_deal(self.rank, self.world_size, fix)
+            fix = "leave out rank and world_size, or with_distributed: Accelerate assigns the records to processes"
+            refuse_sharding_twice(self.rank, self.world_size, fix)
             return self.rank, self.world_size
         if self.feed.split:
-            refuse_second_deal(*find_rank(), "leave out split_dataset_by_node: Accelerate deals out the records")
+            refuse_sharding_twice(
+                *find_rank(), "leave out split_dataset_by_node: Accelerate assigns the records to processes"
+            )
             return 0, 1
-        if dealt_among() is not None:
+        if sharded_among() is not None:
             return 0, 1
         if self._told is not None and self._told[0] != os.getpid():
             return self._told[1:]

@@ -1,8 +1,4 @@
-"""How a dataset meets the core: the core decides which records make a batch, the dataset makes it.
-
-The core's pipeline runs over record numbers alone, so shuffling, epochs, exact resume, `batch_at`, `why` and ordered
-threads are the core's own. The last stage asks the dataset for the batch of those numbers.
-"""
+"""`DatasetLoader`: the core's row-number loader (`engine.row_loader`) over the datasets of document 003."""
 
 from __future__ import annotations
 
@@ -13,65 +9,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import randomness
-from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
 from penstock.engine.loader import Loader, Run
-from penstock.engine.output import Output
+from penstock.engine.row_loader import RowBatches, row_definition
 from penstock.facades.artifex.datasets.access import as_dataset, batch_at
 from penstock.facades.artifex.datasets.base import BaseDataset
-from penstock.pipeline import Pipeline
 
 Batch = dict[str, Any]
 Finish = Callable[[Batch, U64], Batch]
 
 
-class Numbers:
-    """The record numbers of a dataset, as a source with that dataset's identity; `recipe` is what loaders add to it."""
-
-    def __init__(self, dataset: BaseDataset, recipe: str) -> None:
-        self.dataset, self.recipe = dataset, recipe
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def read(self, indices: NDArray[np.int64]) -> Columns:
-        return {"index": np.asarray(indices, np.int64)}
-
-    def fingerprint(self) -> str:
-        return f"{self.dataset.fingerprint()} {self.recipe}"
-
-    def describe(self) -> dict[str, Any]:
-        return self.dataset.describe()
-
-    def locate(self, index: int) -> dict[str, Any]:
-        return self.dataset.locate(index)
-
-
-class FromDataset(Output):
-    """The last stage: record numbers in, the dataset's own batch out."""
-
-    name = "dataset"
+class _Batches:
+    """Makes the dataset's own batch of some records, and finishes it with a random key per record."""
 
     def __init__(self, dataset: BaseDataset, finish: Finish | None, seed: int) -> None:
         self.dataset, self.finish = dataset, finish
         self.base = np.uint64(randomness.key(seed, "finish"))
 
-    def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
-        return columns
-
-    def deliver(self, columns: Columns) -> Batch:
-        made = batch_at(self.dataset, np.asarray(columns["index"]))
-        if self.finish is None:
+    def __call__(self, rows: NDArray[np.int64], keys: U64 | None) -> Batch:
+        made = batch_at(self.dataset, rows)
+        if self.finish is None or keys is None:
             return made
-        return self.finish(made, randomness.mix64(np.asarray(columns["key"]) ^ self.base))
-
-    def nbytes(self, batch: Batch) -> int:
-        return sum(int(getattr(value, "nbytes", 0)) for value in batch.values())
+        return self.finish(made, randomness.mix64(keys ^ self.base))
 
 
-def _with_keys(columns: Columns, keys: U64) -> Columns:
-    return {**columns, "key": keys}
+def _nbytes(batch: Batch) -> int:
+    return sum(int(getattr(value, "nbytes", 0)) for value in batch.values())
 
 
 class DatasetLoader(Loader):
@@ -105,15 +69,17 @@ class DatasetLoader(Loader):
                 where=type(data).__name__,
                 fix="a smaller batch_size, or drop_last=False",
             )
-        pipeline = Pipeline(Numbers(data, recipe))
-        if shuffle:
-            pipeline = pipeline.shuffle(seed)
-        if finish is not None:
-            pipeline = pipeline.map_batches(_with_keys, version="keys")
-        pipeline = pipeline.batch(batch_size, remainder="drop" if drop_last else "short")
-        super().__init__(
-            pipeline.definition, FromDataset(data, finish, seed), threads=threads, prefetch=max(1, prefetch)
+        definition = row_definition(
+            data,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            recipe=f" {recipe}",
+            keys=finish is not None,
         )
+        output = RowBatches(_Batches(data, finish, seed), _nbytes)
+        super().__init__(definition, output, threads=threads, prefetch=max(1, prefetch))
         self.dataset, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
         self._run: Run | None = None
 

@@ -1,0 +1,161 @@
+"""The DataLoader over any map-style dataset, in the order of the core.
+
+The core decides which rows make a global batch and keeps the position; a rank takes its share of the row numbers, asks
+the dataset for all of them at once and collates. That happens on threads, or (`processes`) in torch's own workers: the
+batches are the same. The state is the core's: under 1 KB, the same on every rank, restored on any world or batch size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.optional import need
+from penstock.core.randomness import U64
+from penstock.engine.loader import Loader
+from penstock.engine.row_loader import RowBatches, row_definition
+from penstock.torch_data.epoch_collate import KeyedCollate, KeyedRows, SentCollate, is_random, rows_of
+from penstock.torch_data.framework import torch
+from penstock.torch_data.loaders import CoreDataLoader, CoreSampler
+
+
+def share(count: int, rank: int, world: int) -> NDArray[np.int64]:
+    """Which of a global batch's `count` rows a rank takes: as many as every other rank.
+
+    Where the last batch cannot be divided equally, some of its rows are used twice, fewer than there are ranks.
+
+    >>> [share(6, rank, 2).tolist() for rank in range(2)], [share(5, rank, 3).tolist() for rank in range(3)]
+    ([[0, 1, 2], [3, 4, 5]], [[0, 1], [2, 3], [4, 0]])
+    """
+    each = -(-count // world)
+    return np.arange(rank * each, (rank + 1) * each, dtype=np.int64) % count
+
+
+@dataclass(frozen=True)
+class DatasetRows:
+    """Rows of a dataset in the core's order, of which rank `rank` of `world` takes a share.
+
+    `collate` makes a batch of them in the loader; without it the loader only counts, and torch makes the batches.
+    """
+
+    dataset: Any
+    shuffle: bool = False
+    seed: int = 0
+    rank: int = 0
+    world: int = 1
+    collate: Callable[[Any], Any] | None = None
+    pin: bool = False
+    fix = "leave out with_distributed: Accelerate assigns the batches to processes"
+
+    @property
+    def makes_batches(self) -> bool:
+        return self.collate is not None
+
+    def rebuilt(self) -> DatasetRows:
+        return replace(self, collate=None)  # a trainer that builds the sampler again lets torch make the batches
+
+    def open(self, batch_size: int, drop_last: bool, threads: int = 0, **options: Any) -> Loader:
+        """Global batches of row numbers, and this rank's batches made of them."""
+        dataset = self.dataset.dataset if isinstance(self.dataset, KeyedRows) else self.dataset
+        rows = batch_size * self.world
+        definition = row_definition(dataset, rows, shuffle=self.shuffle, seed=self.seed, drop_last=drop_last)
+        return Loader(definition, self.output(0), threads=threads, **options)
+
+    def output(self, epoch: int) -> RowBatches:
+        """What makes the batches of an epoch; only random collate functions depend on it."""
+        return RowBatches(partial(_make, self, self.first(epoch)), _nbytes)
+
+    def first(self, epoch: int) -> int:
+        """What is added to the row numbers of an epoch: see `epoch_collate`."""
+        return epoch * len(self.dataset) if isinstance(self.dataset, KeyedRows) else 0
+
+    def of_rank(self, numbers: NDArray[np.int64], first: int) -> list[int]:
+        """This rank's share of a global batch."""
+        mine: list[int] = (numbers[share(len(numbers), self.rank, self.world)] + first).tolist()
+        return mine
+
+    def numbers(self, loader: Loader) -> Iterator[list[int]]:
+        first = self.first(loader.epoch)
+        return (self.of_rank(numbers, first) for numbers in loader.records())
+
+    def begin(self, loader: Loader) -> None:
+        loader.output = self.output(loader.epoch)
+
+    def deliver(self, batch: Any) -> Any:
+        return batch
+
+    def batch_at(self, loader: Loader, step: int) -> Any:
+        epoch = loader.why(step)["epoch"] if isinstance(self.dataset, KeyedRows) and self.collate else 0
+        return _at(loader, step, self.output(epoch))
+
+    def why(self, loader: Loader, step: int, row: int) -> dict[str, Any]:
+        count = len(_at(loader, step, replace(self, rank=0, world=1, collate=None).output(0)))
+        mine = share(count, self.rank, self.world)
+        return loader.why(step, int(mine[row]) if 0 <= row < len(mine) else count) | {"row": row}
+
+
+def _make(rows: DatasetRows, first: int, numbers: NDArray[np.int64], _: U64 | None) -> Any:
+    """This rank's batch of a global batch of row numbers; without a collate function, its row numbers."""
+    if rows.collate is None:
+        return rows.of_rank(numbers, 0)
+    made = rows.collate(rows_of(rows.dataset, rows.of_rank(numbers, first)))
+    if not rows.pin:
+        return made
+    return need("torch.utils.data._utils.pin_memory", extra="torch").pin_memory(made)
+
+
+def _at(loader: Loader, step: int, output: RowBatches) -> Any:
+    kept, loader.output = loader.output, output
+    try:
+        return loader.batch_at(step)
+    finally:
+        loader.output = kept
+
+
+def _nbytes(batch: Any) -> int:
+    if isinstance(batch, torch.Tensor | np.ndarray):
+        return int(batch.nbytes)
+    if isinstance(batch, dict):
+        return sum(map(_nbytes, batch.values()))
+    return sum(map(_nbytes, batch)) if isinstance(batch, list | tuple) else 64
+
+
+def map_dataloader(
+    dataset: Any,
+    *,
+    batch_size: int,
+    collate_fn: Callable[[Any], Any],
+    shuffle: bool,
+    seed: int,
+    drop_last: bool,
+    rank: int,
+    world: int,
+    threads: int,
+    prefetch: int,
+    pin: bool,
+    processes: int,
+    persistent: bool,
+) -> CoreDataLoader:
+    """The DataLoader, with `threads` threads or `processes` of torch's worker processes."""
+    if is_random(collate_fn):
+        dataset, collate_fn = KeyedRows(dataset), KeyedCollate(collate_fn, len(dataset))
+    elif processes:
+        collate_fn = SentCollate(collate_fn)
+    rows = DatasetRows(dataset, shuffle, seed, rank, world, None if processes else collate_fn, pin)
+    loader = rows.open(batch_size, drop_last, threads=0 if processes else threads, prefetch=prefetch)
+    workers: dict[str, Any] = {}
+    if processes:
+        workers = {"num_workers": processes, "prefetch_factor": prefetch, "persistent_workers": persistent}
+    sampler = CoreSampler(rows, batch_size, drop_last, loader)
+    return CoreDataLoader(dataset, batch_sampler=sampler, collate_fn=collate_fn, pin_memory=pin, **workers)
+
+
+def is_map_style(dataset: Any) -> bool:
+    """Whether rows can be read by number."""
+    by_number = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    return by_number and not isinstance(dataset, dict | str | bytes)
