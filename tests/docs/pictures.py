@@ -40,14 +40,16 @@ HOLDS = {
 STAGES = [
     ("step number", "n = 48,210", "the loader's cursor"),
     ("positions", "rows [n0, n1) of the run", "plan: step ranges; engine: this rank's rows"),
-    ("picks", "(record, epoch) of each row", "steps: one node per verb; order: arithmetic"),
-    ("columns", "arrays, or values + offsets", "sources, store: one read per batch"),
-    ("batch", "final dtype and device", "outputs: NumPy, torch or JAX"),
+    ("picks", "(record, epoch) of each row", "steps: Node.pick, one node per verb; order: arithmetic"),
+    ("rows", "records of several batches", "steps: Node.open; sources, store: one read"),
+    ("columns", "arrays, or values + offsets", "steps: Rows.columns; engine: stages after .batch()"),
+    ("batch", "final dtype and device", "outputs: Output.make for NumPy, torch or JAX"),
 ]
 BETWEEN = [
     "many steps at once: a block",
     "no data is read yet",
     "bytes are read and verified here",
+    "one batch at a time, in the output's memory",
     "delivered in order, a few ahead",
 ]
 
