@@ -64,6 +64,7 @@ class CapibaraDataLoader:
         self.pad_id = _pad_id(self.settings, self.tokenizer)
         if (rank is None) != (world is None):
             raise UsageError("both rank and world, or neither", got=f"rank={rank!r}, world={world!r}")
+        self._own_share = rank is not None or sharding is not None
         if rank is None or world is None:
             # Without a sharding JAX may not have begun yet, and asking it would begin it.
             rank, world = find_rank() if sharding is None else share_of(sharding)
@@ -188,7 +189,7 @@ class CapibaraDataLoader:
 
     def _batched(self, pipeline: Pipeline) -> Loader:
         s = self.settings
-        pipeline = pipeline.shard(*self._share)
+        pipeline = self._sharded(pipeline)
         if s.batch_tokens is not None:
             pipeline = pipeline.then(self._budget(s.batch_tokens))
         else:
@@ -197,6 +198,19 @@ class CapibaraDataLoader:
                 pipeline = pipeline.then(Fill(s.max_length, self.pad_id))
         threads = min(s.num_workers, max(1, usable_cores() - 1))  # more would take time from the training step
         return Loader(pipeline.definition, self._placed(), threads=threads, prefetch=s.prefetch)
+
+    def _sharded(self, pipeline: Pipeline) -> Pipeline:
+        """Shards a pipeline by `rank`, `world` or `sharding`, unless it has a shard already; raises if they differ."""
+        own = pipeline.definition.rank, pipeline.definition.world
+        if own == (0, 1):
+            return pipeline.shard(*self._share)
+        if own != self._share and (self._own_share or self._share != (0, 1)):
+            raise UsageError(
+                "one shard",
+                got=f"rank {own[0]} of {own[1]} in the pipeline and rank {self._share[0]} of {self._share[1]} here",
+                fix="leave .shard() out of the pipeline",
+            )
+        return pipeline
 
     def _budget(self, tokens: int) -> BatchTokens:
         s = self.settings

@@ -19,6 +19,8 @@ from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import UsageError
 from penstock.facades.capibara.config import DataLoaderConfig, Form
 from penstock.pipeline import Pipeline
+from penstock.plan.definition import Mix
+from penstock.plan.row_source import KeptRows
 from penstock.preparation.cache import cache_folder, cached_store
 from penstock.preparation.tokenize import text_source
 from penstock.sources.base import ColumnSource, FileSource, Source, TextSource, TokenSource
@@ -155,26 +157,29 @@ class Part:
 
 
 def by_language(pipeline: Pipeline, field: str) -> dict[str, Pipeline]:
-    """One pipeline for each value of a column, by name. Reads that column of every record."""
-    rows: Source = pipeline.rows() if pipeline.definition.steps else pipeline.definition.origin  # type: ignore[assignment]
-    values = _column(rows, field)
+    """Returns one pipeline for each value of a column, by name. Reads every kept record once, of HF only that column.
+
+    Records that `filter` or `skip_errors` rejects are in none of them.
+    """
+    definition = pipeline.definition
+    origin = definition.origin
+    plain = not definition.steps and not isinstance(origin, Mix)
+    rows: Any = origin if plain else pipeline.rows()
+    if plain and isinstance(origin, HFDataset) and field in origin.columns:
+        definition = replace(definition, origin=HFDataset(origin.dataset.select_columns([field])))
     found: dict[str, list[int]] = {}
-    for number, value in enumerate(values):
-        found.setdefault(str(value), []).append(number)
-    return {n: Pipeline(Part(rows, np.array(found[n], np.int64), n)) for n in sorted(found)}
-
-
-def _column(source: Source, field: str) -> list[Any]:
-    if isinstance(source, HFDataset) and field in source.columns:
-        return list(source.dataset.with_format(None)[field])
-    out: list[Any] = []
-    for part in _parts(len(source)):
-        columns = source.read(part)
-        if field not in columns:
+    for block in KeptRows(definition, "language_field=").blocks():
+        if field not in block.columns:
             raise UsageError(
                 f"a column {field!r} that says the language",
-                got=f"columns {sorted(columns)}",
+                got=f"columns {sorted(block.columns)}",
                 fix="language_field= one of them",
             )
-        out += list(columns[field])
-    return out
+        for position, value in zip(block.positions.tolist(), block.columns[field], strict=True):
+            found.setdefault(str(value), []).append(position)
+    if not found:
+        raise UsageError("at least one record", got="none left by .filter() or .skip_errors()", where="language_field=")
+    return {
+        name: Pipeline(replace(pipeline.definition, origin=Part(rows, np.array(found[name]), name), steps=()))
+        for name in sorted(found)
+    }
