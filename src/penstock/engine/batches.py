@@ -68,7 +68,7 @@ class Batches:
             index, stop = lo - block.lo, min(hi, block.hi)
             edges = block.edges[index : stop - block.lo + 1]
             first, last = edges[0], edges[-1]
-            rows = block.read(first, last)
+            rows = block.read(first, last) if last > first else block.read(block.edges[-1], block.edges[-1] + 1)
             bounds = [edge - first for edge in edges] if first else edges
             parts += map(Part, repeat(rows), bounds, bounds[1:], repeat(block), range(index, stop - block.lo))
             self.stats.add(stop - lo, last - first, time.perf_counter() - began, 0.0, 0.0)
@@ -153,6 +153,8 @@ class Batches:
         if rows and not self.plan.whole:
             mine = gathered(offsets, rows, last.rows)
         position, counts, real = mine
+        if not counts.all():  # a share of 0 rows has the columns of this row, past the edges, of which it takes none
+            position = np.append(position, offsets[-1])
         size = root.size
         if size is not None and self.pad:
             position = np.minimum(position, size - 1)  # padding rows repeat the epoch's last row; `valid` says so
