@@ -48,9 +48,9 @@ def test_too_short_for_a_window(run: Any, tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_not_read_to_its_end(run: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    from penstock.cli import first_rows
+    from penstock.cli import peek
 
-    monkeypatch.setattr(first_rows, "TEXT_BYTES", 1)
+    monkeypatch.setattr(peek, "TEXT_BYTES", 1)
     (tmp_path / "a.txt").write_text(("a" * 99 + "\n") * 50_000)
     argv = ["peek", tmp_path / "a.txt", "--by", "line", "--max-length", 100, "--rows", 1]
     facts = run(*argv, "--json").json()

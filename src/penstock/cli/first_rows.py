@@ -21,8 +21,6 @@ from penstock.sources.formats import Format, Options
 from penstock.sources.lines import LineFiles, place
 from penstock.sources.text import TextFiles
 
-TEXT_BYTES = 16 << 20  # of text that is tokenised to show windows
-
 
 def records(path: str, found: Format, by: str, split: str | None, rows: int) -> list[dict[str, Any]]:
     """`{"where", "record"}` or `{"where", "error"}` of the first records of a path."""
@@ -101,28 +99,3 @@ def _place(source: Any, number: int) -> str:
         return f"document {number}: {error.expected}"
     file = facts.get("file", facts.get("shard", ""))
     return f"document {number}" + (f", {file}" if file else "") + (f", line {facts['line']}" if "line" in facts else "")
-
-
-def stream_of(source: Any, tokenizer: Any) -> tuple[Any, bool]:
-    """The tokens of the first `TEXT_BYTES` of some texts, one after another, and whether that was all of them."""
-    from penstock.core.errors import DataError
-    from penstock.sources.tokens import TokenArray
-    from penstock.tokenizers.bulk import BulkEncoder
-
-    encoder = BulkEncoder(tokenizer)
-    parts, lengths, read, whole = [], [], 0, True
-    for chunk in source.iterate():
-        if chunk.errors:
-            raise chunk.errors[0]
-        found = encoder.encode(chunk.texts)
-        parts.append(found.values)
-        lengths.append(found.lengths)
-        read += chunk.file_bytes
-        if read >= TEXT_BYTES:
-            whole = next(islice(source.iterate(chunk.cursor), 1), None) is None
-            break
-    encoder.close()
-    if not parts:
-        raise DataError("at least one text", got="none", where=str(source.describe()))
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return TokenArray(np.concatenate(parts), offsets, encoder.tokenizer.vocab_size), whole

@@ -14,6 +14,7 @@ from penstock.cli.arguments import add_json, add_tokenizer, add_tokens, command,
 
 MAX_LENGTH, STRIDE, BATCH_SIZE = 256, 128, 4
 _TEXT = 240
+TEXT_BYTES = 16 << 20  # of text that is tokenised to show windows
 
 
 def add(commands: Any) -> None:
@@ -60,12 +61,14 @@ def run(args: argparse.Namespace) -> int:
             return _windows(args, source, tokenizer, whole=True)
         return _documents(args, source, first_rows.documents(source, tokenizer, args.rows))
     if windows:
+        from penstock.sources.token_stream import first_tokens
         from penstock.tokenizers import as_tokenizer
 
         if args.tokenizer is None:
             console.note('no --tokenizer: using "bytes"')
         tokenizer = as_tokenizer(args.tokenizer or "bytes")
-        stream, whole = first_rows.stream_of(open_texts([args.path], found.name, args.field, args.by), tokenizer)
+        texts = open_texts([args.path], found.name, args.field, args.by)
+        stream, whole = first_tokens(texts, tokenizer, TEXT_BYTES)
         return _windows(args, stream, tokenizer, whole)
     return _records(args, found.name, first_rows.records(args.path, found, args.by, args.split, args.rows))
 

@@ -18,6 +18,7 @@ from penstock.core.columns import Column, Columns, Ragged, nbytes, strings, take
 from penstock.core.errors import StateError, UsageError
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.lines import Chunk, Cursor
+from penstock.store.doctable import check_range
 
 
 class Arrays:
@@ -58,12 +59,7 @@ class Arrays:
         return self._rows
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
-        indices = np.asarray(indices, np.int64)
-        if len(indices) and (indices.min() < 0 or indices.max() >= self._rows):
-            raise UsageError(
-                f"record numbers in [0, {self._rows})", got=f"{int(indices.min())} to {int(indices.max())}"
-            )
-        return take(self._columns, indices)
+        return take(self._columns, check_range(indices, self._rows))
 
     def fingerprint(self) -> str:
         """Hash of names, dtypes, shapes and all values."""
@@ -171,10 +167,7 @@ class Texts:
         return len(self._texts)
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
-        indices = np.asarray(indices, np.int64)
-        if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
-            raise UsageError(f"record numbers in [0, {len(self)})", got=f"{int(indices.min())} to {int(indices.max())}")
-        return {"text": self._column[indices]}
+        return {"text": self._column[check_range(indices, len(self))]}
 
     def iterate(self, start: Cursor | None = None) -> Iterator[Chunk]:
         """All texts in order; the cursor's offset is the number of the next text."""

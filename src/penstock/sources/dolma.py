@@ -11,7 +11,6 @@ import gzip
 import os
 import zlib
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,21 +18,16 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import StoreError, UsageError
 from penstock.sources.formats import Options
-from penstock.sources.tokens import TokenFile, TokenFiles, split_at, token_file, token_kind
+from penstock.sources.tokens import Paths, TokenFile, TokenFiles, listed, token_file, token_kind, without_table
 from penstock.store.doctable import OffsetTable
 
 _LONGEST_LINE = 1 << 20
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def open_dolma(
-    paths: Paths,
-    *,
-    dtype: Any = None,
-    ends: Paths | None = None,
-    eos_id: int | None = None,
+    paths: Paths, *, dtype: Any = None, ends: Paths | None = None, eos_id: int | None = None,
     vocab_size: int | None = None,
-) -> TokenFiles:
+) -> TokenFiles:  # fmt: skip
     """Opens header-less token arrays, in this order, as one `TokenSource`.
 
     Documents come from `ends` (one CSV per file, gzipped or plain: start,end,...), or from `eos_id` (opening then reads
@@ -45,41 +39,29 @@ def open_dolma(
     >>> open_dolma(path, dtype="uint32").describe()["boundaries"]
     'unknown: each file is one document (pass ends or eos_id)'
     """
-    names = _listed(paths)
-    if not names:
-        raise UsageError("at least one file", got="none", where="open_dolma", fix="check the pattern")
-    kind = token_kind(dtype, names[0])
+    names = listed(paths)
+    kind = token_kind(dtype, names[0] if names else "open_dolma")
     files = [_open_one(name, kind) for name in names]
-    identity: list[bytes] = [str(eos_id).encode()]
-    if ends is not None:
-        tables = _listed(ends)
-        if eos_id is not None or len(tables) != len(files):
-            raise UsageError(
-                f"one boundary file for each of {len(files)} token files, and no eos_id",
-                got=f"{len(tables)} boundary files, eos_id {eos_id}",
-                where="open_dolma",
-                fix="pass ends in the order of paths",
-            )
-        offsets = _join([_read_ends(csv, file) for csv, file in zip(tables, files, strict=True)], files)
-        boundaries = "start,end in the CSV of each file"
-        identity.append(offsets.astype("<i8").tobytes())
-    elif eos_id is not None:
-        offsets, boundaries = split_at(files, kind, eos_id), f"after each id {eos_id}, as asked"
-    else:
-        offsets = np.cumsum([0, *(f.tokens for f in files)], dtype=np.int64)
-        boundaries = "unknown: each file is one document (pass ends or eos_id)"
+    if ends is None:
+        return without_table("dolma", files, kind, eos_id=eos_id, vocab_size=vocab_size, fix="ends or eos_id")
+    tables = listed(ends)
+    if eos_id is not None or len(tables) != len(files):
+        raise UsageError(
+            f"one boundary file for each of {len(files)} token files, and no eos_id",
+            got=f"{len(tables)} boundary files, eos_id {eos_id}",
+            where="open_dolma",
+            fix="pass ends in the order of paths",
+        )
+    offsets = _join([_read_ends(csv, file) for csv, file in zip(tables, files, strict=True)], files)
     return TokenFiles(
-        "dolma", files, kind, OffsetTable(offsets), vocab_size=vocab_size, boundaries=boundaries, identity=identity
-    )
+        "dolma", files, kind, OffsetTable(offsets), vocab_size=vocab_size,
+        boundaries="start,end in the CSV of each file", identity=[b"None", offsets.astype("<i8").tobytes()],
+    )  # fmt: skip
 
 
 def open_path(path: str | os.PathLike[str], options: Options) -> TokenFiles:
     """The opener of the registry."""
     return open_dolma(path, dtype=options.dtype, eos_id=options.eos_id)
-
-
-def _listed(paths: Paths) -> list[str]:
-    return [os.fspath(paths)] if isinstance(paths, str | os.PathLike) else [os.fspath(p) for p in paths]
 
 
 def _open_one(path: str, kind: np.dtype[Any]) -> TokenFile:

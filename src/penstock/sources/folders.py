@@ -42,17 +42,15 @@ class MediaFolder:
     every file, once per process. Modification times never count, since copying changes them.
     """
 
-    kind = "media folder"
+    kind: str
+    suffixes: tuple[str, ...]
+    """File extensions to read by default."""
 
     def __init__(
-        self,
-        root: str | os.PathLike[str],
-        labels: Labels = "folder",
-        *,
-        suffixes: Sequence[str],
-        identity: str = "sampled",
-        limits: Limits = LIMITS,
-    ) -> None:
+        self, root: str | os.PathLike[str], labels: Labels = "folder", *, suffixes: Sequence[str] | None = None,
+        identity: str = "sampled", limits: Limits = LIMITS,
+    ) -> None:  # fmt: skip
+        suffixes = self.suffixes if suffixes is None else suffixes
         if identity not in ("sampled", "full"):
             raise UsageError('identity="sampled" or "full"', got=repr(identity))
         self.root = os.path.abspath(os.fspath(root))
@@ -90,7 +88,11 @@ class MediaFolder:
                 errors.append(error)
         if errors:
             raise BadRecords(errors)
-        columns: Columns = {"bytes": strings(datas), "path": strings(paths)}
+        return self._columns({"bytes": strings(datas)}, paths, indices)
+
+    def _columns(self, columns: Columns, paths: list[str], indices: NDArray[np.int64]) -> Columns:
+        """The columns, with `path` and, if there are labels, `label`."""
+        columns["path"] = strings(paths)
         if self.labels is not None:
             columns["label"] = self.labels[indices]
         return columns
@@ -160,17 +162,7 @@ class ImageFolder(MediaFolder):
     """
 
     kind = "image folder"
-
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        labels: Labels = "folder",
-        *,
-        suffixes: Sequence[str] = IMAGE_SUFFIXES,
-        identity: str = "sampled",
-        limits: Limits = LIMITS,
-    ) -> None:
-        super().__init__(root, labels, suffixes=suffixes, identity=identity, limits=limits)
+    suffixes = IMAGE_SUFFIXES
 
 
 class AudioFolder(MediaFolder):
@@ -184,17 +176,7 @@ class AudioFolder(MediaFolder):
     """
 
     kind = "audio folder"
-
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        labels: Labels = "folder",
-        *,
-        suffixes: Sequence[str] = AUDIO_SUFFIXES,
-        identity: str = "sampled",
-        limits: Limits = LIMITS,
-    ) -> None:
-        super().__init__(root, labels, suffixes=suffixes, identity=identity, limits=limits)
+    suffixes = AUDIO_SUFFIXES
 
 
 def _list(root: str, suffixes: tuple[str, ...]) -> list[str]:
@@ -264,7 +246,4 @@ class AudioPaths(AudioFolder):
     def read(self, indices: NDArray[np.int64]) -> Columns:
         root = os.path.join(self.root, "")
         paths = [self.names[int(i)] for i in indices]
-        columns: Columns = {"audio": strings([FilePath(f"{root}{path}") for path in paths]), "path": strings(paths)}
-        if self.labels is not None:
-            columns["label"] = self.labels[indices]
-        return columns
+        return self._columns({"audio": strings([FilePath(f"{root}{path}") for path in paths])}, paths, indices)

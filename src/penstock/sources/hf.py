@@ -23,6 +23,7 @@ from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.optional import need
 from penstock.sources.arrow import kind_of, to_columns
 from penstock.sources.formats import Options
+from penstock.store.doctable import check_range
 
 _HASHED_ROWS = 16_384
 
@@ -102,11 +103,9 @@ class HFDataset:
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """One column per column of the dataset; a row with a null among its numbers is a bad record."""
-        asked = np.asarray(indices, np.int64)
+        asked = check_range(indices, len(self))
         if not len(asked):
             return to_columns(self._table(np.zeros(1, np.int64)).slice(0, 0), self._kinds)[0]
-        if asked.min() < 0 or asked.max() >= len(self):
-            raise UsageError(f"record numbers in [0, {len(self)})", got=f"{asked.min()} to {asked.max()}")
         columns, bad = to_columns(self._table(asked), self._kinds)
         if bad:
             raise BadRecords([self._bad(asked, *one) for one in sorted(bad, key=lambda b: b[0])])

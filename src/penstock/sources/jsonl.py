@@ -14,14 +14,13 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from penstock.core import hashing
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources import json_fields
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import FORMATS, Options
-from penstock.sources.lines import Chunk, Cursor, LineFiles, bare, place, too_long
+from penstock.sources.lines import Chunk, Cursor, LineFiles, LineSource, bare, place, too_long
 from penstock.storage import filesystem
 
 SUFFIXES = FORMATS["jsonl"].suffixes
@@ -32,7 +31,7 @@ def open_path(paths: filesystem.Paths, options: Options) -> JsonlFiles:
     return JsonlFiles(paths, field=None if options.every_field else options.field)
 
 
-class JsonlFiles:
+class JsonlFiles(LineSource):
     """JSON-lines files. `field` is the one text field to read; `field=None` reads `fields`, or all fields there are.
 
     With all fields, the first record says which columns there are; where a later record lacks one, it is
@@ -58,7 +57,7 @@ class JsonlFiles:
         self.field = field if fields is None else None
         self.limits = limits
         self._asked = json_fields.check_types(types or {})
-        self._lines = LineFiles(paths, limits=limits, storage_options=storage_options, suffixes=SUFFIXES)
+        self.files = LineFiles(paths, limits=limits, storage_options=storage_options, suffixes=SUFFIXES)
         self._optional = self.field is None and fields is None
         if self.field is not None:
             self.types = {self.field: "str"}
@@ -68,7 +67,7 @@ class JsonlFiles:
     def _first_types(self, fields: Sequence[str] | None) -> dict[str, str]:
         """Columns and types by the first record that can be read."""
         first: dict[str, Any] = {}
-        for chunk in self._lines.chunks(_raw, size=1 << 16):
+        for chunk in self.files.chunks(_raw, size=1 << 16):
             for line in chunk.texts:
                 try:
                     first = json_fields.load(line.encode("utf-8", "surrogateescape"), "")
@@ -88,22 +87,14 @@ class JsonlFiles:
         return {name: self._asked.get(name, json_fields.type_of(first.get(name))) for name in names}
 
     @property
-    def paths(self) -> list[str]:
-        """The files, in the order of their records."""
-        return self._lines.paths
-
-    @property
     def text_column(self) -> str | None:
         """The column that `iterate` reads."""
         return self.field
 
-    def __len__(self) -> int:
-        return len(self._lines)
-
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """One column per field."""
         indices = np.asarray(indices, np.int64)
-        data, bad = self._lines.fetch(indices)
+        data, bad = self.files.fetch(indices)
         failed = {error.row for error in bad}
         rows: list[list[Any]] = []
         for row, line in enumerate(data):
@@ -112,7 +103,7 @@ class JsonlFiles:
             try:
                 rows.append(self._values(line, ""))
             except RecordError as error:
-                at = self._lines.locate(int(indices[row]))
+                at = self.files.locate(int(indices[row]))
                 error.where, error.row = place(at["file"], at["line"], at["offset"]), row
                 bad.append(bare(error))
         if bad:
@@ -135,12 +126,12 @@ class JsonlFiles:
                 got=f"fields {', '.join(self.types)}",
                 fix="JsonlFiles(..., field=...)",
             )
-        return self._lines.chunks(self._parse, start)
+        return self.files.chunks(self._parse, start)
 
     def _parse(self, piece: Piece, path: str) -> tuple[list[str], list[tuple[int, RecordError]]]:
         texts: list[str] = []
         bad: list[tuple[int, RecordError]] = []
-        loads, field, limit, view = orjson.loads, self.field, self._lines.limit, memoryview(piece.data)
+        loads, field, limit, view = orjson.loads, self.field, self.files.limit, memoryview(piece.data)
         for i, (s, e) in enumerate(zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)):
             try:
                 text = loads(view[s:e])[field] if e - s <= limit else None
@@ -159,19 +150,10 @@ class JsonlFiles:
         return texts, bad
 
     def fingerprint(self) -> str:
-        """Hash of the fields and of every file's bytes; reads all files once."""
-        ids = [filesystem.file_id(path, self._lines.options) for path in self.paths]
-        return hashing.content_id(["jsonl", orjson.dumps(list(self.types.items())), *ids])
+        return self.content_id("jsonl", orjson.dumps(list(self.types.items())))
 
     def describe(self) -> dict[str, Any]:
-        return {**self._lines.describe("jsonl"), "fields": list(self.types)}
-
-    def locate(self, index: int) -> dict[str, Any]:
-        return self._lines.locate(index)
-
-    def close(self) -> None:
-        """Frees the temporary disk space of compressed files."""
-        self._lines.close()
+        return {**self.files.describe("jsonl"), "fields": list(self.types)}
 
     def __repr__(self) -> str:
         return f"JsonlFiles({len(self.paths)} files, fields={list(self.types)})"

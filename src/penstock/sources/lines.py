@@ -14,17 +14,22 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.errors import DataError, LimitError, RecordError, StateError, UsageError
+from penstock.core import hashing
+from penstock.core.errors import DataError, LimitError, RecordError, StateError
 from penstock.core.ledger import Entry
 from penstock.core.limits import Limits
 from penstock.sources import compressed
 from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints, Piece
 from penstock.storage import filesystem
+from penstock.store.doctable import check_range
+
+if TYPE_CHECKING:
+    from penstock.sources.whole_files import WholeFiles
 
 Cursor = Mapping[str, int]
 Position = tuple[int, int, int]
@@ -61,6 +66,16 @@ def bare(error: RecordError) -> RecordError:
     """The error without its traceback, which would keep the source and its data alive as long as the error."""
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error
+
+
+def no_records(paths: Sequence[str]) -> DataError:
+    """The error for files without content."""
+    return DataError(
+        "at least one record",
+        got="only empty files" if len(paths) > 1 else "an empty file",
+        where=", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else ""),
+        fix="pass files with content; blank lines are not records",
+    )
 
 
 def too_long(path: str, line: int, offset: int, limit: int, what: str = "line") -> RecordError:
@@ -111,12 +126,7 @@ class LineFiles:
         self._kinds: dict[int, str] = {}
         self._fresh()
         if not any(self._has_content(i) for i in range(len(self.paths))):
-            raise DataError(
-                "at least one record",
-                got="only empty files" if len(self.paths) > 1 else "an empty file",
-                where=", ".join(self.paths[:3]) + (f" and {len(self.paths) - 3} more" if len(self.paths) > 3 else ""),
-                fix="pass files with content; blank lines are not records",
-            )
+            raise no_records(self.paths)
 
     def _fresh(self) -> None:
         self._lock = threading.Lock()
@@ -155,15 +165,7 @@ class LineFiles:
 
     def check(self, file: int) -> None:
         """Raises when the file is not the one that was there at the beginning."""
-        path, before = self.paths[file], self.stamps[file]
-        now = filesystem.stamp(path, self.options)
-        if now != before:
-            raise DataError(
-                "the file as it was when it was opened",
-                got=f"it changed ({before.size} bytes then, {now.size} now)",
-                where=path,
-                fix="make the source again, and let nothing write to its files",
-            )
+        filesystem.check_unchanged(self.paths[file], self.stamps[file], self.options)
 
     # ---- random access
 
@@ -253,10 +255,7 @@ class LineFiles:
     def split(self, indices: NDArray[np.int64]) -> tuple[Ints, Ints]:
         """File and row in the file of each record number."""
         firsts = self._indexed()[1]
-        n = int(firsts[-1])
-        if len(indices) and (indices.min() < 0 or indices.max() >= n):
-            bad = indices[(indices < 0) | (indices >= n)][0]
-            raise UsageError(f"record numbers in [0, {n})", got=str(int(bad)), where=self.paths[0])
+        check_range(indices, int(firsts[-1]), where=self.paths[0])
         files = np.searchsorted(firsts, indices, side="right") - 1
         return files, indices - firsts[files]
 
@@ -410,6 +409,31 @@ class LineFiles:
             line, offset = piece.next_line + 1, piece.next_offset
             chunk.errors.append(self.damaged(file, line, offset, piece.damage.got))
             chunk.error_positions.append((file, line, offset))
+
+
+class LineSource:
+    """What the sources of text and JSON lines share: everything but how a record's bytes are parsed."""
+
+    files: LineFiles | WholeFiles
+
+    @property
+    def paths(self) -> list[str]:
+        """The files, in the order of their records."""
+        return self.files.paths
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def locate(self, index: int) -> dict[str, Any]:
+        return self.files.locate(index)
+
+    def close(self) -> None:
+        """Frees the temporary disk space of compressed files."""
+        self.files.close()
+
+    def content_id(self, *settings: Any) -> str:
+        """Hash of the settings and of every file's bytes; reads all files once."""
+        return hashing.content_id([*settings, *(filesystem.file_id(path, self.files.options) for path in self.paths)])
 
 
 class _Spool:

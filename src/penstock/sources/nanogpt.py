@@ -8,26 +8,20 @@ the id that ends them.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from penstock.core.errors import StoreError, UsageError
+from penstock.core.errors import StoreError
 from penstock.sources.formats import Options
-from penstock.sources.tokens import TokenFile, TokenFiles, opened, split_at, token_file, token_kind
-from penstock.store.doctable import OffsetTable
+from penstock.sources.tokens import Paths, TokenFile, TokenFiles, listed, opened, token_file, token_kind, without_table
 
 _HEADER_BYTES = 1024
 _MAGICS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}
 
 
 def open_nanogpt(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    dtype: Any = "uint16",
-    eos_id: int | None = None,
-    vocab_size: int | None = None,
+    path: Paths, *, dtype: Any = "uint16", eos_id: int | None = None, vocab_size: int | None = None
 ) -> TokenFiles:
     """Opens one `.bin`, or several in this order, as a `TokenSource`.
 
@@ -40,27 +34,15 @@ def open_nanogpt(
     >>> len(open_nanogpt(path)), open_nanogpt(path, eos_id=0).lengths(np.array([0, 1])).tolist()
     (1, [3, 1])
     """
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    if not paths:
-        raise UsageError("at least one file", got="none", where="open_nanogpt", fix="check the pattern")
-    opened = [_open_one(p, dtype) for p in paths]
-    kinds = {kind for _, kind in opened}
-    if len(kinds) != 1:
-        raise StoreError(
-            "files of one type",
-            got=", ".join(sorted(k.name for k in kinds)),
-            where=str(paths[0]),
-            fix="open them apart",
-        )
-    files, kind = [file for file, _ in opened], opened[0][1]
-    if eos_id is None:
-        offsets = np.cumsum([0, *(f.tokens for f in files)], dtype=np.int64)
-        boundaries = "unknown: each file is one document (pass eos_id to split)"
-    else:
-        offsets, boundaries = split_at(files, kind, eos_id), f"after each id {eos_id}, as asked"
-    table = OffsetTable(offsets)
-    return TokenFiles(
-        "nanogpt", files, kind, table, vocab_size=vocab_size, boundaries=boundaries, identity=[str(eos_id).encode()]
+    paths = listed(path)
+    found = [_open_one(p, dtype) for p in paths]
+    kinds = {kind for _, kind in found}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(k.name for k in kinds))
+        raise StoreError("files of one type", got=names, where=paths[0], fix="open them apart")
+    files = [file for file, _ in found]
+    return without_table(
+        "nanogpt", files, kinds.pop() if kinds else dtype, eos_id=eos_id, vocab_size=vocab_size, fix="eos_id to split"
     )
 
 

@@ -27,6 +27,7 @@ from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.lines import Chunk, Cursor
 from penstock.storage import filesystem
+from penstock.store.doctable import check_range
 
 SUFFIXES = FORMATS["parquet"].suffixes
 _KEPT_GROUPS = 8
@@ -149,16 +150,6 @@ class ParquetFiles:
         """Names of the columns that are read."""
         return list(self.kinds)
 
-    def _check(self, file: int) -> None:
-        now = filesystem.stamp(self.paths[file], self.options)
-        if now != self.stamps[file]:
-            raise DataError(
-                "the file as it was when it was opened",
-                got=f"it changed ({self.stamps[file].size} bytes then, {now.size} now)",
-                where=self.paths[file],
-                fix="make the source again, and let nothing write to its files",
-            )
-
     def _load(self, group: int) -> Any:
         """One row group as a table, kept for a while. Two threads never decode the same one at once."""
         with self._turns[group % len(self._turns)]:
@@ -167,8 +158,8 @@ class ParquetFiles:
                     self._kept.move_to_end(group)
                     return self._kept[group]
             file = int(self._files[group])
-            self._check(file)
             path = self.paths[file]
+            filesystem.check_unchanged(path, self.stamps[file], self.options)
             with self._open(path) as reader:
                 try:
                     table = reader.read_row_group(int(self._groups[group]), columns=self.columns, use_threads=False)
@@ -186,9 +177,7 @@ class ParquetFiles:
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """The rows, one column per Parquet column."""
-        indices = np.asarray(indices, np.int64)
-        if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
-            raise UsageError(f"record numbers in [0, {len(self)})", got=f"{int(indices.min())} to {int(indices.max())}")
+        indices = check_range(indices, len(self))
         groups = np.searchsorted(self._firsts, indices, side="right") - 1
         parts: list[tuple[NDArray[np.int64], Columns]] = []
         errors: list[RecordError] = []
@@ -238,7 +227,7 @@ class ParquetFiles:
 
     def _iterate_file(self, file: int, row: int) -> Iterator[Chunk]:
         path, done = self.paths[file], 0
-        self._check(file)
+        filesystem.check_unchanged(path, self.stamps[file], self.options)
         with self._open(path) as reader:
             meta = reader.metadata
             for g in range(meta.num_row_groups):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from penstock.codecs.audio.decode import decode
 from penstock.codecs.audio.probe import probe
 from penstock.codecs.audio.resample import resampled_length
-from penstock.core.columns import Columns, Ragged, strings
+from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.sources.folders import AudioFolder, Labels
 
@@ -61,10 +61,7 @@ class Recordings(AudioFolder):
         if errors:
             raise BadRecords(errors)
         audio = Ragged.of(rows, np.float32)
-        columns: Columns = {"audio": audio, "lengths": audio.lengths, "path": strings(paths)}
-        if self.labels is not None:
-            columns["label"] = self.labels[indices]
-        return columns
+        return self._columns({"audio": audio, "lengths": audio.lengths}, paths, indices)
 
     def lengths(self, indices: I64) -> I64:
         """Samples of each file at this rate, from its header."""

@@ -22,6 +22,7 @@ from penstock.core.optional import need
 from penstock.sources.formats import Options
 from penstock.sources.tfrecord import RecordFiles
 from penstock.storage import filesystem
+from penstock.store.doctable import check_range
 
 
 def tfds_module() -> Any:
@@ -83,9 +84,7 @@ class TFDSource:
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """One column per feature. A record that cannot be decoded is a bad record."""
-        asked = np.asarray(indices, np.int64)
-        if len(asked) and (asked.min() < 0 or asked.max() >= self._size):
-            raise UsageError(f"record numbers in [0, {self._size})", got=f"{asked.min()} to {asked.max()}")
+        asked = check_range(indices, self._size)
         rows: list[dict[str, Any]] = []
         bad: list[RecordError] = []
         for row, (number, data) in enumerate(zip(asked, self._bytes(asked), strict=True)):

@@ -19,21 +19,30 @@ def token_stream(source: Any, tokenizer: Any, *, eos: bool = False) -> TokenArra
     >>> token_stream(Texts(["ab", "c"]), "bytes").n_tokens
     3
     """
+    return first_tokens(source, tokenizer, None, eos=eos)[0]
+
+
+def first_tokens(source: Any, tokenizer: Any, most: int | None, *, eos: bool = False) -> tuple[TokenArray, bool]:
+    """The tokens of the first `most` bytes of texts (None: of all), and whether those were all of them."""
     encoder = BulkEncoder(tokenizer)
     end = encoder.tokenizer.eos_id if eos else None
     dtype = np.min_scalar_type(max(0, encoder.tokenizer.vocab_size - 1))
-    parts, lengths = [], []
+    parts, lengths, read, complete = [], [], 0, True
     for chunk in source.iterate():
+        if most is not None and read >= most:
+            complete = False
+            break
         if chunk.errors:
             raise chunk.errors[0]
         documents = with_end(encoder.encode(chunk.texts), end, dtype)
         parts.append(documents.values)
         lengths.append(documents.lengths)
+        read += chunk.file_bytes
     encoder.close()
     if not parts:
-        raise DataError("at least one text", got="none")
+        raise DataError("at least one text", got="none", where=str(source.describe()))
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return TokenArray(np.concatenate(parts), offsets, encoder.tokenizer.vocab_size)
+    return TokenArray(np.concatenate(parts), offsets, encoder.tokenizer.vocab_size), complete
 
 
 def with_end(documents: Ragged, eos: int | None, dtype: np.dtype[Any]) -> Ragged:

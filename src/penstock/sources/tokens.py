@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -21,15 +20,17 @@ from numpy.typing import NDArray
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
 from penstock.sources.formats import Options
-from penstock.store import gather as cut
 from penstock.store.arrays import ArrayTable, OpenArrays, Part
 from penstock.store.doctable import DocTable, OffsetTable, check_range
+from penstock.store.gather import gather_rows
 from penstock.store.reader import TokenStore
+from penstock.store.stream import TokenStream
 
 __all__ = ["TokenArray", "TokenFile", "TokenFiles", "TokenStore"]
 
 _SAMPLE_BYTES = 1 << 16
 _SAMPLES = 256
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def open_path(path: str | os.PathLike[str], _options: Options) -> TokenStore:
@@ -47,51 +48,23 @@ def open_npy(path: str | os.PathLike[str], _options: Options) -> TokenArray:
         ) from error
 
 
-class _Stream(ABC):
-    """What all token streams with one document table share: everything but where the tokens are."""
+class _Stream(TokenStream):
+    """A stream whose documents are in one table, with nothing but tokens."""
 
     def __init__(
         self, bounds: NDArray[np.int64], dtype: np.dtype[Any], table: DocTable, vocab_size: int | None
     ) -> None:
-        self._bounds, self._dtype, self._table, self._vocab_size = bounds, dtype, table, vocab_size
+        super().__init__(bounds, dtype, vocab_size)
+        self._table = table
+        self._print: str | None = None
 
     def __len__(self) -> int:
         return len(self._table)
 
-    @property
-    def n_tokens(self) -> int:
-        return int(self._bounds[-1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype
-
-    @property
-    def vocab_size(self) -> int | None:
-        return self._vocab_size
-
-    @property
-    def bounds(self) -> NDArray[np.int64]:
-        """Stream position at which each part begins, and the end."""
-        return self._bounds
-
-    @property
-    def sound(self) -> bool:
-        """Nothing here has a checksum."""
-        return True
-
-    @abstractmethod
-    def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, /) -> ArrayTable:
-        """A table in which these parts are open."""
-
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """Documents as a ragged column `input_ids`."""
-        indices = check_range(indices, len(self), "documents")
-        starts, lengths = self._spans(indices)
-        return {"input_ids": Ragged(*cut.gather_rows(self, starts, lengths))}
-
-    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._spans(check_range(indices, len(self), "documents"))[1]
+        starts, lengths = self._spans(check_range(indices, len(self), "documents"))
+        return {"input_ids": Ragged(*gather_rows(self, starts, lengths))}
 
     def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._table.starts(check_range(indices, len(self) + 1, "documents"))
@@ -99,16 +72,20 @@ class _Stream(ABC):
     def documents_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._table.find(check_range(positions, self.n_tokens, "positions"))
 
-    def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
-        return cut.gather(self, starts, length)
-
-    def reader(self, starts: NDArray[np.int64], length: int) -> Callable[[int, int], NDArray[Any]]:
-        """`reader(starts, length)(a, b)` is `gather(starts[a:b], length)`, for many slices of the same starts."""
-        return cut.reader(self, starts, length)
-
     def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         starts = self._table.starts(indices)
         return starts, self._table.starts(indices + 1) - starts
+
+    def _facts(self, kind: str, size: int, files: int, boundaries: str) -> dict[str, Any]:
+        return {
+            "kind": kind, "records": len(self), "tokens": self.n_tokens, "bytes": size, "files": files,
+            "dtype": self._dtype.name, "vocab_size": self._vocab_size, "boundaries": boundaries,
+        }  # fmt: skip
+
+    def locate(self, index: int) -> dict[str, Any]:
+        number = check_range([index], len(self), "documents")
+        start, length = self._spans(number)
+        return {"document": int(number[0]), "start": int(start[0]), "tokens": int(length[0])}
 
 
 class TokenArray(_Stream):
@@ -153,7 +130,6 @@ class TokenArray(_Stream):
         self._offsets = offsets
         self._parts = ArrayTable(1)
         self._parts.add(0, array)
-        self._print: str | None = None
 
     def ready(self, _part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> ArrayTable:
         return self._parts
@@ -169,21 +145,8 @@ class TokenArray(_Stream):
         return self._print
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "token array",
-            "records": len(self),
-            "tokens": self.n_tokens,
-            "bytes": int(self._array.nbytes),
-            "files": 0,
-            "dtype": self._dtype.name,
-            "vocab_size": self._vocab_size,
-            "boundaries": "doc_offsets" if self._given else "unknown: the whole array is one document",
-        }
-
-    def locate(self, index: int) -> dict[str, Any]:
-        number = check_range([index], len(self), "documents")
-        start, length = self._spans(number)
-        return {"document": int(number[0]), "start": int(start[0]), "tokens": int(length[0])}
+        boundaries = "doc_offsets" if self._given else "unknown: the whole array is one document"
+        return self._facts("token array", int(self._array.nbytes), 0, boundaries)
 
 
 @dataclass(frozen=True)
@@ -214,11 +177,12 @@ class TokenFiles(_Stream):
         boundaries: str,
         identity: Sequence[bytes] = (),
     ) -> None:
+        if not files:
+            raise UsageError("at least one file", got="none", where=f"open_{kind}", fix="check the pattern")
         bounds = np.cumsum([0, *(f.tokens for f in files)], dtype=np.int64)
         super().__init__(bounds, np.dtype(dtype), table, vocab_size)
         self._kind, self._files, self._boundaries, self._identity = kind, list(files), boundaries, list(identity)
         self._open = self._closed_parts()
-        self._print: str | None = None
 
     def ready(self, part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> ArrayTable:
         return self._open.need(part)
@@ -241,24 +205,15 @@ class TokenFiles(_Stream):
         return self._print
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "kind": self._kind,
-            "records": len(self),
-            "tokens": self.n_tokens,
-            "bytes": sum(f.size for f in self._files),
-            "files": len(self._files),
-            "dtype": self._dtype.name,
-            "vocab_size": self._vocab_size,
-            "boundaries": self._boundaries,
-        }
+        return self._facts(self._kind, sum(f.size for f in self._files), len(self._files), self._boundaries)
 
     def locate(self, index: int) -> dict[str, Any]:
-        number = check_range([index], len(self), "documents")
-        start, length = (int(a[0]) for a in self._spans(number))
+        found = super().locate(index)
+        start = found["start"]
         part = min(int(np.searchsorted(self._bounds, start, "right")) - 1, len(self._files) - 1)
         file = self._files[part]
         byte = file.offset + (start - int(self._bounds[part])) * self._dtype.itemsize
-        return {"file": file.path, "document": int(number[0]), "start": start, "tokens": length, "byte": byte}
+        return {"file": file.path} | found | {"byte": byte}
 
     def close(self) -> None:
         """Closes the files; they are opened again when used."""
@@ -346,7 +301,27 @@ def token_kind(dtype: Any, where: str) -> np.dtype[Any]:
     return kind
 
 
-def split_at(files: Sequence[TokenFile], dtype: np.dtype[Any], eos_id: int) -> NDArray[np.int64]:
+def without_table(
+    kind: str, files: Sequence[TokenFile], dtype: np.dtype[Any], *, eos_id: int | None, vocab_size: int | None, fix: str
+) -> TokenFiles:
+    """Files of a format without a document table: documents end after each `eos_id`, or each file is one."""
+    if eos_id is None:
+        offsets = np.cumsum([0, *(f.tokens for f in files)], dtype=np.int64)
+        boundaries = f"unknown: each file is one document (pass {fix})"
+    else:
+        offsets, boundaries = _split_at(files, dtype, eos_id), f"after each id {eos_id}, as asked"
+    return TokenFiles(
+        kind, files, dtype, OffsetTable(offsets), vocab_size=vocab_size, boundaries=boundaries,
+        identity=[str(eos_id).encode()],
+    )  # fmt: skip
+
+
+def listed(paths: Paths) -> list[str]:
+    """One path or several, as a list."""
+    return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+
+
+def _split_at(files: Sequence[TokenFile], dtype: np.dtype[Any], eos_id: int) -> NDArray[np.int64]:
     """Document offsets where each document ends with `eos_id` (kept). Reads every token once, in bounded memory.
 
     A file's end also ends a document.

@@ -224,6 +224,18 @@ def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> 
     return Stamp(int(info["size"]), next((str(m) for m in marks if m), ""))
 
 
+def check_unchanged(path: str, before: Stamp, storage_options: Options = None, *, now: Stamp | None = None) -> None:
+    """Raises if the stamp of a file (`now`, or looked up) is another than when it was opened."""
+    now = stamp(path, storage_options) if now is None else now
+    if now != before:
+        raise DataError(
+            "the file as it was when it was opened",
+            got=f"it changed ({before.size} bytes then, {now.size} now)",
+            where=path,
+            fix="make the source again, and let nothing write to its files",
+        )
+
+
 def size(path: str, storage_options: Options = None) -> int:
     """Returns the size of a file in bytes."""
     return stamp(path, storage_options).size

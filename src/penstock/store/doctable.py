@@ -68,7 +68,7 @@ def search(
     return low
 
 
-def check_range(indices: Any, stop: int, what: str) -> NDArray[np.int64]:
+def check_range(indices: Any, stop: int, what: str = "record numbers", where: str = "") -> NDArray[np.int64]:
     """Returns the indices as int64, or raises an error that names the first one outside [0, stop).
 
     >>> check_range([1, 2], 3, "documents").tolist()
@@ -78,5 +78,5 @@ def check_range(indices: Any, stop: int, what: str) -> NDArray[np.int64]:
     # A negative index is huge as an unsigned number: one pass checks both sides.
     if array.size and int(np.ascontiguousarray(array).view(np.uint64).max()) >= stop:
         bad = array[(array < 0) | (array >= stop)]
-        raise UsageError(f"{what} in [0, {stop})", got=str(int(bad[0])), fix=f"use {what} below {stop}")
+        raise UsageError(f"{what} in [0, {stop})", got=str(int(bad[0])), where=where, fix=f"use {what} below {stop}")
     return array

@@ -9,7 +9,6 @@ threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -25,13 +24,14 @@ from penstock.store.arrays import ArrayTable, OpenArrays, Part, page_range
 from penstock.store.doctable import OffsetTable, check_range
 from penstock.store.manifest import NAME, Manifest, dataset_id, read_manifest
 from penstock.store.shard import Shard
+from penstock.store.stream import TokenStream
 
 VERIFY = ("first-touch", "open", "off")
 
 _ORIGIN = ("_file", "_line")
 
 
-class TokenStore:
+class TokenStore(TokenStream):
     """A folder of shards with a manifest (or a single shard file) as a `TokenSource`.
 
     >>> import tempfile
@@ -60,9 +60,9 @@ class TokenStore:
         self.manifest = _read(self.path)
         folder = self.path if self.path.is_dir() else self.path.parent
         listed = self.manifest.shards
-        self._bounds = _prefix_sum(s.tokens for s in listed)
         self._documents = _prefix_sum(s.documents for s in listed)
-        self._dtype = np.dtype(self.manifest.dtype)
+        bounds = _prefix_sum(s.tokens for s in listed)
+        super().__init__(bounds, np.dtype(self.manifest.dtype), self.manifest.vocab_size)
         # One flag per page of the store, so that a batch over many shards is checked in one lookup.
         self._page_bits = listed[0].page_bytes.bit_length() - 1
         self._pages = _prefix_sum((s.bytes >> self._page_bits) + 1 for s in listed)
@@ -83,23 +83,6 @@ class TokenStore:
 
     def __len__(self) -> int:
         return int(self._documents[-1])
-
-    @property
-    def n_tokens(self) -> int:
-        return int(self._bounds[-1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype
-
-    @property
-    def vocab_size(self) -> int | None:
-        return self.manifest.vocab_size
-
-    @property
-    def bounds(self) -> NDArray[np.int64]:
-        """Stream position of the start of each shard, and of the end."""
-        return self._bounds
 
     def fingerprint(self) -> str:
         """The dataset id of the manifest: it depends on content, never on a path."""
@@ -169,9 +152,6 @@ class TokenStore:
             raise UsageError(f"a column of the store: {', '.join(self.columns) or 'it has none'}", got=repr(name))
         return self._read_column(spec, check_range(indices, len(self), "documents"))
 
-    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._spans(check_range(indices, len(self), "documents"))[1]
-
     def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         indices = check_range(indices, len(self) + 1, "documents")
         out = np.full(len(indices), self.n_tokens, np.int64)
@@ -190,19 +170,12 @@ class TokenStore:
             out[places] = table.find(positions[places] - self._bounds[part]) + self._documents[part]
         return out
 
-    def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
-        return gather.gather(self, starts, length)
-
-    def reader(self, starts: NDArray[np.int64], length: int) -> Callable[[int, int], NDArray[Any]]:
-        """Returns `read(a, b)`, equal to `gather(starts[a:b], length)`, for many slices of the same starts."""
-        return gather.reader(self, starts, length)
-
     @property
     def sound(self) -> bool:
         """Whether every page of tokens is verified, or need not be."""
         return self._verified and not self._closed
 
-    def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> ArrayTable:
+    def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, /) -> ArrayTable:
         """Opens these shards and verifies the pages of these ranges of tokens; returns the table of open shards."""
         if self._closed:
             raise UsageError("an open store", got="one that was closed", where=str(self.path), fix="open it again")
@@ -246,7 +219,6 @@ class TokenStore:
         return f"TokenStore({str(self.path)!r}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"
 
     def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the stream position and length of each document."""
         starts, lengths = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
         for part, places in gather.by_part(self._documents, indices):
             local = indices[places] - self._documents[part]
