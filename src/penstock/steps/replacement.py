@@ -42,13 +42,13 @@ class Noted:
 
     def __init__(self, ledger: Ledger, on_reject: OnReject) -> None:
         self.ledger, self.on_reject = ledger, on_reject
-        self.known: set[tuple[int, int]] = set()
+        self.known: set[tuple[int, int, int]] = set()
 
     def __call__(
         self, picks: Picks, row: int, reason: str, child: Node, detail: str = "", place: Mapping[str, Any] | None = None
     ) -> None:
         slot = picks.column("slot")
-        identity = (int(slot[row]), int(picks.record[row]))
+        identity = (int(slot[row]), int(picks.column("leaf")[row]), int(picks.record[row]))
         if identity in self.known:
             return
         if self.on_reject == "drop" and len(self.known) >= RECENT:
@@ -61,7 +61,7 @@ class Noted:
         elif place is None:
             place = child.explain(picks.rows(slice(row, row + 1)))
         file = str(place.get("file", place.get("path", place.get("source", ""))))
-        number = place.get("line", place.get("row", identity[1]))
+        number = place.get("line", place.get("row", identity[2]))
         self.ledger.add(file, int(number), reason, detail)
 
 
