@@ -28,6 +28,7 @@ from penstock.plan import state as states
 from penstock.plan.build import build
 from penstock.plan.definition import Definition, Mix
 from penstock.plan.step_ranges import Cuts
+from penstock.steps.picks import Picks
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -45,6 +46,7 @@ Run = Generator[BatchT, None, None]  # the batches of one `for`
 PREFETCH = 3
 MAX_BYTES = 512 << 20
 APART_BYTES = 4 << 20  # tiny batches are computed together up to this many bytes on threads...
+ORDER_ROWS = 1 << 18  # rows whose picks are computed together where nothing is read
 NEAR_BYTES = 8 << 20  # ...and without: what was read should still be in a cache when it is delivered
 
 
@@ -154,6 +156,16 @@ class Loader(Portable, Generic[BatchT]):
         while stop is None or step < stop:
             yield work.order(step).record
             step += 1
+
+    def order(self, start: int, stop: int) -> Iterator[Picks]:
+        """The planned picks of steps [start, stop), all ranks' rows in order, in blocks. No data is read."""
+        while start < stop:
+            end = min(stop, self._cuts.epoch_end(start) or stop, self._cuts.stage_end(start))
+            first, last = self._cuts.at(start), self._cuts.at(end - 1)
+            after = last.offset + last.rows
+            for row in range(first.offset, after, ORDER_ROWS):
+                yield self._plan.root.pick(np.arange(row, min(after, row + ORDER_ROWS)), first.epoch)
+            start = end
 
     def seek_epoch(self, epoch: int) -> None:
         """Goes to the beginning of an epoch."""

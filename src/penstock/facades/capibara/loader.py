@@ -15,14 +15,12 @@ from penstock.engine.loader import Loader
 from penstock.facades.capibara import collate as collating
 from penstock.facades.capibara.config import DataLoaderConfig, settings_of
 from penstock.facades.capibara.fill import Fill
-from penstock.facades.capibara.multilingual import Spoken, open_languages
-from penstock.facades.capibara.resolve import resolve_dataset
+from penstock.facades.capibara.multilingual import LanguageMixture, find_datasets
 from penstock.facades.capibara.stream import StreamLoader
 from penstock.order.shard import find_rank
 from penstock.outputs.jax import JaxOutput, share_of
 from penstock.pipeline import Pipeline
 from penstock.sources.hf_stream import HFStream
-from penstock.sources.records import data_kind
 from penstock.steps.budget import BatchTokens
 from penstock.tokenizers import as_tokenizer
 
@@ -70,7 +68,7 @@ class CapibaraDataLoader:
             rank, world = find_rank() if sharding is None else share_of(sharding)
         self._share = rank, world
         self._output = JaxOutput(sharding, micro_batches=self.settings.micro_batches)
-        self._spoken: Spoken | None = None
+        self._languages: LanguageMixture | None = None
         self._loader: Loader | StreamLoader = self._open()
 
     # What the document names: both may be overridden.
@@ -94,8 +92,8 @@ class CapibaraDataLoader:
     # The loader.
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        if self._spoken is not None:
-            self._spoken.check(self._loader.epoch + 1)
+        if self._languages is not None:
+            self._languages.check(self._loader.epoch + 1)
         if _is_own(self, "_data_generator"):
             return iter(self._loader)
         return self._data_generator()
@@ -130,15 +128,15 @@ class CapibaraDataLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a saved state; processes, threads and batch size may differ from those it was saved with."""
         self._loader.load_state_dict(dict(state))
-        if self._spoken is not None and isinstance(self._loader, Loader):
-            self._spoken.begin(self._loader)
+        if self._languages is not None and isinstance(self._loader, Loader):
+            self._languages.start(self._loader.step)
 
     def stats(self) -> dict[str, Any]:
         """Seconds per stage, waits, a verdict; rows and tokens given since the start or restore, by language."""
         facts = self._loader.stats()
         if isinstance(self._loader, StreamLoader):
             return facts | {"tokens": {"all": self._loader.tokens}}
-        return facts | (self._spoken.stats(self._loader) if self._spoken is not None else {})
+        return facts | (self._languages.stats(self._loader) if self._languages is not None else {})
 
     def __repr__(self) -> str:
         s = self.settings
@@ -148,27 +146,11 @@ class CapibaraDataLoader:
     # How it is put together.
 
     def _open(self) -> Loader | StreamLoader:
-        s = self.settings
-        found = s.dataset_name
-        several = data_kind(found) == "mapping"  # a DatasetDict is one: its keys are splits
-        if not several:
-            found = resolve_dataset(
-                found,
-                split=s.split,
-                streaming=s.streaming,
-                data_dir=s.data_dir,
-                text_field=s.text_field,
-                every_field=s.language_field is not None,
-                by_line=s.layout == "documents",
-                seed=s.seed if s.shuffle else None,
-                buffer=s.shuffle_buffer,
-            )
-            if isinstance(found, HFStream):
-                return self._stream(found)
-        self._spoken = open_languages(found, self.tokenizer, s)
-        loader = self._batched(self._spoken.pipeline)
-        self._spoken.begin(loader)
-        return loader
+        named = find_datasets(self.settings)
+        if isinstance(named, HFStream):
+            return self._stream(named)
+        self._languages = LanguageMixture(named, self.tokenizer, self.settings)
+        return self._batched(self._languages.pipeline)
 
     def _stream(self, stream: HFStream) -> StreamLoader:
         s = self.settings

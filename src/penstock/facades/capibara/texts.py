@@ -21,7 +21,7 @@ from penstock.facades.capibara.config import DataLoaderConfig, Form
 from penstock.pipeline import Pipeline
 from penstock.plan.definition import Mix
 from penstock.plan.row_source import KeptRows
-from penstock.preparation.cache import cache_folder, cached_store
+from penstock.preparation.cache import cached_store
 from penstock.preparation.tokenize import text_source
 from penstock.sources.base import ColumnSource, FileSource, Source, TextSource, TokenSource
 from penstock.sources.hf import HFDataset
@@ -67,10 +67,6 @@ def tokens_of(pipeline: Pipeline, tokenizer: Any, settings: DataLoaderConfig) ->
         raise UsageError(
             "a tokenizer for text", got="none", fix='tokenizer=AutoTokenizer.from_pretrained(...), "bytes"'
         )
-    origin = pipeline.definition.origin
-    whole = origin.source if isinstance(origin, Part) else origin
-    if isinstance(whole, HFDataset):
-        whole.recall_fingerprint(cache_folder(settings.cache_dir) / "ids")
     made: dict[str, Any] = {"eos": settings.eos}
     source = Cleaned(text_source(pipeline.definition, field, made), settings.normalize)
     cache = {"cache_dir": settings.cache_dir, "limit": settings.cache_limit}
@@ -79,20 +75,28 @@ def tokens_of(pipeline: Pipeline, tokenizer: Any, settings: DataLoaderConfig) ->
 
 
 def text_field_of(pipeline: Pipeline, asked: str | None) -> str:
-    """The column that is text: the one asked for, else "text", else the only column of strings."""
-    (record,) = pipeline.peek(1)
-    texts = [name for name, value in record.items() if isinstance(value, str)]
-    if asked is not None and asked in record:
-        return asked
-    if asked is None and "text" in record:
-        return "text"
-    if asked is None and len(texts) == 1:
+    """Returns the column that is text: `asked`, else "text", else the only column of strings."""
+    names = column_names(pipeline)
+    if (asked or "text") in names:
+        return asked or "text"
+    texts = [] if asked else [name for name, value in pipeline.peek(1)[0].items() if isinstance(value, str)]
+    if len(texts) == 1:
         return texts[0]
     raise UsageError(
         f"a column {asked!r}" if asked is not None else 'a column "text", or only one column of strings',
-        got=f"columns {sorted(record)}",
-        fix=f"text_field={(texts or sorted(record))[0]!r}",
+        got=f"columns {sorted(names)}",
+        fix=f"text_field={(texts or sorted(names))[0]!r}",
     )
+
+
+def column_names(pipeline: Pipeline) -> set[str]:
+    """Returns the columns of a pipeline's rows. Reads one row, unless the source names them and no steps follow."""
+    origin = pipeline.definition.origin
+    if pipeline.definition.steps or isinstance(origin, Mix):
+        return set(pipeline.peek(1)[0])
+    if isinstance(origin, ColumnSource) and not isinstance(origin, TokenSource):
+        return set(origin.columns)
+    return set(origin.read(np.arange(1)))
 
 
 def _has_tokens(pipeline: Pipeline) -> bool:
