@@ -9,28 +9,26 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import UsageError
 from penstock.core.randomness import key
-from penstock.order.blocks import permute_blocks, unpermute_blocks
+from penstock.order.blocks import permute_blocks
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 16, 200])
 @pytest.mark.parametrize("window", [1, 2, 5, 100])
-def test_bijective_with_inverse_for_every_small_size(block: int, window: int) -> None:
+def test_bijective_for_every_small_size(block: int, window: int) -> None:
     for n in range(1, 121):
         positions = np.arange(n)
         items = permute_blocks(positions, n, block, window, key(n))
         assert np.array_equal(np.sort(items), positions), n
-        assert np.array_equal(unpermute_blocks(items, n, block, window, key(n)), positions), n
 
 
 @given(st.integers(1, 2**62), st.integers(1, 2**62), st.integers(1, 2**62), st.integers(0, 2**64 - 1), st.data())
 @settings(max_examples=100, deadline=None)
-def test_any_size_round_trips(n: int, block: int, window: int, k: int, data: st.DataObject) -> None:
+def test_any_size_is_injective(n: int, block: int, window: int, k: int, data: st.DataObject) -> None:
     positions = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=10, unique=True)), np.int64)
     items = permute_blocks(positions, n, block, window, k)
     assert len(set(items.tolist())) == positions.size
     assert items.min() >= 0
     assert items.max() < n
-    np.testing.assert_array_equal(unpermute_blocks(items, n, block, window, k), positions)
 
 
 @pytest.mark.parametrize("n", [1000, 1003, 10_007])
@@ -38,7 +36,7 @@ def test_each_block_is_read_in_one_window_only(n: int) -> None:
     block, window = 10, 8
     for seed in range(5):
         items = permute_blocks(np.arange(n), n, block, window, seed)
-        at = unpermute_blocks(np.arange(n), n, block, window, seed)
+        at = np.argsort(items)
         for b in range(-(-n // block)):
             places = at[b * block : (b + 1) * block]
             assert places.max() - places.min() < block * window
@@ -79,9 +77,8 @@ def test_invalid_arguments_raise(block: int, window: int) -> None:
     )
 
 
-@pytest.mark.parametrize("function", [permute_blocks, unpermute_blocks])
-def test_an_index_out_of_range_raises(function: object) -> None:
+def test_an_index_out_of_range_raises() -> None:
     with pytest.raises(UsageError, match=r"expected indices from 0 to 9\n  got:   0 to 10\n  where: shuffle by blocks"):
-        function([0, 10], 10, 3, 2, 1)  # type: ignore[operator]
+        permute_blocks([0, 10], 10, 3, 2, 1)
     with pytest.raises(UsageError, match=r"expected at most 2\*\*62 items"):
-        function([0], 2**62 + 1, 3, 2, 1)  # type: ignore[operator]
+        permute_blocks([0], 2**62 + 1, 3, 2, 1)

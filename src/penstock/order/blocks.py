@@ -32,23 +32,9 @@ def permute_blocks(index: Any, n: int, block: int, window: int, key: int) -> I64
     order = _block_order(n, block, window, key)
     position = _checked(index, n)
     at = order.window_of(order.padded(position))
-    local = order.shuffled_inside(position - order.start_of(at), at, inverse=False)
+    local = order.shuffled_inside(position - order.start_of(at), at)
     slot, offset = np.divmod(order.padded(local + order.start_of(at)), order.block)
     return permute(slot, order.blocks, order.key) * order.block + offset
-
-
-def unpermute_blocks(value: Any, n: int, block: int, window: int, key: int) -> I64:
-    """The inverse of `permute_blocks`: returns the position of each item.
-
-    >>> unpermute_blocks([7, 8, 5], 10, block=3, window=2, key=1)
-    array([0, 1, 9])
-    """
-    order = _block_order(n, block, window, key)
-    block_id, offset = np.divmod(_checked(value, n), order.block)
-    slot = unpermute(block_id, order.blocks, order.key)
-    at = slot // order.window
-    local = order.start_of_slot(slot) + offset - order.start_of(at)
-    return order.shuffled_inside(local, at, inverse=True) + order.start_of(at)
 
 
 @dataclass(frozen=True)
@@ -79,14 +65,14 @@ class _BlockOrder:
     def start_of(self, window: I64) -> I64:
         return self.start_of_slot(np.minimum(window * self.window, self.blocks))
 
-    def shuffled_inside(self, local: I64, window: I64, inverse: bool) -> I64:
+    def shuffled_inside(self, local: I64, window: I64) -> I64:
         # Windows have at most three sizes: full, the one with the short block, the last.
         size = self.start_of(window + 1) - self.start_of(window)
         keys = randomness.keys(randomness.key(self.key, "window"), window)
         out = np.empty_like(local)
         for n in np.unique(size).tolist():
             here = size == n
-            out[here] = (unpermute if inverse else permute)(local[here], n, keys[here])
+            out[here] = permute(local[here], n, keys[here])
         return out
 
 

@@ -1,9 +1,9 @@
-"""Concat-and-chunk: all documents concatenated and cut every `stride` tokens, as a function `chunk i -> pieces`.
+"""Concat-and-chunk: all documents concatenated and cut every `length` tokens, as a function `chunk i -> pieces`.
 
-The stream goes through the superblocks in order; inside each, documents are permuted differently each epoch (or
-kept in their original order). Chunk i is the tokens [i * stride, i * stride + length) of that stream, found by
-binary search. Building the plan reads every length once and keeps one number per superblock; the first use of a
-superblock in an epoch takes about 0.1 s and 12 bytes per document (cached for the last 16), any later chunk 0.1 ms.
+The stream goes through the superblocks in order; inside each, documents are permuted differently each epoch.
+Chunk i is the tokens [i * length, (i + 1) * length) of that stream, found by binary search. Building the plan reads
+every length once and keeps one number per superblock; the first use of a superblock in an epoch takes about 0.1 s and
+12 bytes per document (cached for the last 16), any later chunk 0.1 ms.
 """
 
 from __future__ import annotations
@@ -15,22 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.errors import UsageError
 from penstock.core.randomness import key as make_key
 from penstock.order.lru_cache import LruCache
-from penstock.order.ragged_index import I64, Pieces, prefix, put_in_rows, ranges
+from penstock.order.ragged_index import I64, Pieces, join_pieces, prefix, ranges
 from penstock.order.shuffle import permute
 from penstock.order.superblocks import (
     CACHED,
     SUPERBLOCK,
-    WINDOW,
     Lengths,
     LengthSource,
     cut_evenly,
     require,
-    require_choice,
     require_within,
-    shuffle_windows,
 )
 
 
@@ -45,19 +41,15 @@ class _Stream(NamedTuple):
 class ChunkPlan:
     """Maps chunks to pieces of documents. Created by `ChunkPlan.build`; immutable.
 
-    >>> plan = ChunkPlan.build(np.array([3, 4, 1]), length=4, key=0, permuted=False)
+    >>> plan = ChunkPlan.build(np.array([3, 4, 1]), length=4, key=0)
     >>> pieces = plan.chunk([0, 1])
-    >>> plan.n_chunks, pieces.offsets.tolist()
-    (2, [0, 2, 4])
-    >>> pieces.documents.tolist(), pieces.starts.tolist(), pieces.lengths.tolist()
-    ([0, 1, 1, 2], [0, 0, 1, 0], [3, 1, 3, 1])
+    >>> plan.n_chunks, pieces.offsets.tolist(), sorted(pieces.documents.tolist())
+    (2, [0, 2, 4], [0, 1, 1, 2])
     """
 
     lengths: Lengths
     length: int
-    stride: int
     key: int
-    permuted: bool
     n_chunks: int
     edges: I64
     tokens_before: I64
@@ -65,62 +57,26 @@ class ChunkPlan:
 
     @classmethod
     def build(
-        cls,
-        lengths: LengthSource,
-        n_docs: int | None = None,
-        *,
-        length: int,
-        key: int,
-        stride: int | None = None,
-        permuted: bool = True,
-        superblock: int = SUPERBLOCK,
-        remainder: str = "drop",
+        cls, lengths: LengthSource, n_docs: int | None = None, *, length: int, key: int, superblock: int = SUPERBLOCK
     ) -> ChunkPlan:
-        """Plans all chunks.
-
-        `stride` is `length` by default; `length=L + 1, stride=L` is for inputs and shifted targets that miss no
-        token. The tokens after the last full chunk are left out ("drop") or form a shorter chunk ("short").
-        """
+        """Plans all chunks; the last one may be shorter."""
         reader = Lengths(lengths, n_docs)
         require("length", length, least=1)
-        step = length if stride is None else require("stride", stride, least=1)
-        if step > length:
-            raise UsageError(
-                f"a stride of at most the length, {length}", got=str(step), fix="a larger one would skip tokens"
-            )
         require("superblock", superblock, least=1)
-        require_choice("remainder", remainder, ("drop", "short"))
         edges = cut_evenly(reader.n_docs, superblock)
         spans = pairwise(edges.tolist())
         before = prefix(np.array([int(reader.read(a, b).sum()) for a, b in spans], np.int64))
-        total = int(before[-1])
-        n_chunks = max(0, (total - length) // step + 1)
-        covered = (n_chunks - 1) * step + length if n_chunks else 0
-        if remainder == "short" and covered < total:
-            n_chunks += 1
-        return cls(reader, length, step, int(key), permuted, n_chunks, edges, before, LruCache(CACHED))
+        return cls(reader, length, int(key), -(-int(before[-1]) // length), edges, before, LruCache(CACHED))
 
     @property
     def n_tokens(self) -> int:
         """Number of tokens of the stream."""
         return int(self.tokens_before[-1])
 
-    @property
-    def left_out(self) -> int:
-        """Number of tokens after the last chunk."""
-        return max(0, self.n_tokens - ((self.n_chunks - 1) * self.stride + self.length if self.n_chunks else 0))
-
-    def shuffled(self, positions: Any, epoch: int = 0, *, window: int = WINDOW) -> I64:
-        """Returns the chunk at each position of an epoch: superblocks permuted, then chunks inside windows of them."""
-        checked = require_within("positions", positions, self.n_chunks)
-        require("window", window, least=1)
-        begins = np.minimum(self.n_chunks, -(-self.tokens_before // self.stride))
-        return shuffle_windows(checked, np.diff(begins), window, make_key(self.key, "chunk order", epoch))
-
     def chunk(self, chunks: Any, epoch: int = 0) -> Pieces:
         """Returns the pieces of many chunks, in the requested order; inside a chunk in stream order."""
         wanted = require_within("chunks", chunks, self.n_chunks)
-        begin = wanted * self.stride
+        begin = wanted * self.length
         end = np.minimum(begin + self.length, self.n_tokens)
         first = np.searchsorted(self.tokens_before, begin, side="right") - 1
         spanned = np.searchsorted(self.tokens_before, end, side="left") - first
@@ -142,18 +98,10 @@ class ChunkPlan:
             kept = stop > start  # skip documents without tokens
             documents = stream.documents[at[kept]].astype(np.int64) + int(self.edges[s])
             parts.append((np.repeat(mine, count)[kept], documents, start[kept], (stop - start)[kept]))
-        if not parts:
-            none = np.empty(0, np.int64)
-            return Pieces(np.zeros(len(wanted) + 1, np.int64), none, none, none)
-        rows, documents, starts, lengths = (
-            parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-        )
-        return put_in_rows(rows, len(wanted), documents, starts, lengths)
+        return join_pieces(parts, len(wanted))
 
     def _stream(self, s: int, epoch: int) -> _Stream:
         """Concatenates the documents of superblock s in the order of this epoch."""
         lengths = self.lengths.read(int(self.edges[s]), int(self.edges[s + 1]))
-        order = np.arange(len(lengths), dtype=np.int64)
-        if self.permuted:
-            order = permute(order, len(lengths), make_key(self.key, "chunk", epoch, s))
+        order = permute(np.arange(len(lengths)), len(lengths), make_key(self.key, "chunk", epoch, s))
         return _Stream(order.astype(np.uint32), prefix(lengths[order]))

@@ -23,18 +23,16 @@ from penstock.core.errors import DataError, UsageError
 from penstock.core.randomness import key as make_key
 from penstock.order.best_fit import Patterns, best_fit
 from penstock.order.lru_cache import LruCache
-from penstock.order.ragged_index import I64, Pieces, prefix, put_in_rows, ranges
+from penstock.order.ragged_index import I64, Pieces, join_pieces, prefix, ranges
 from penstock.order.superblocks import (
     CACHED,
     SUPERBLOCK,
-    WINDOW,
     Lengths,
     LengthSource,
     cut_evenly,
     require,
     require_choice,
     require_within,
-    shuffle_windows,
     sort_shuffled,
 )
 
@@ -122,14 +120,13 @@ class PackPlan:
         superblock: int = SUPERBLOCK,
         overlong: str = "split",
         max_docs: int | None = None,
-        table: NDArray[Any] | None = None,
     ) -> PackPlan:
         """Plans all packs.
 
         `lengths` is an array, or a function that returns the lengths of documents [a, b) (then `n_docs` is required).
         A document longer than `capacity` is split into full packs and a tail ("split"), cut off ("truncate"), left out
         ("drop") or raises ("error"). Documents of length 0 are left out and counted. `max_docs` limits the documents
-        of one pack. `table`, from an earlier plan of the same documents, saves the pass over all lengths.
+        of one pack.
         """
         reader = Lengths(lengths, n_docs)
         require("capacity", capacity, least=1)
@@ -140,14 +137,6 @@ class PackPlan:
         if max_docs is not None:
             require("max_docs", max_docs, least=1)
         edges = cut_evenly(reader.n_docs, superblock)
-        shape = (len(edges) - 1, len(_COLUMNS))
-        known = np.zeros(shape, np.int64) if table is None else np.array(table, np.int64)
-        if known.shape != shape or (known.size and int(known.min()) < 0):
-            raise UsageError(
-                f"a table of {shape[0]} superblocks and {shape[1]} counts",
-                got=f"shape {known.shape}" if known.shape != shape else "negative counts",
-                fix="pass the table of a plan of the same documents and settings, or none",
-            )
         plan = cls(
             lengths=reader,
             capacity=int(capacity),
@@ -155,15 +144,14 @@ class PackPlan:
             overlong=overlong,
             max_docs=max_docs,
             edges=edges,
-            table=known,
+            table=np.zeros((len(edges) - 1, len(_COLUMNS)), np.int64),
             packs_before=np.zeros(len(edges), np.int64),
             _block_packs=LruCache(4 * CACHED),
             _sorted=LruCache(CACHED),
         )
-        if table is None:
-            for s in range(shape[0]):
-                known[s] = plan._block_packs.get(s, lambda s=s: plan._pack_block(s)).totals  # type: ignore[misc]
-        np.cumsum(known[:, 0], out=plan.packs_before[1:])
+        for s in range(len(plan.table)):
+            plan.table[s] = plan._block_packs.get(s, lambda s=s: plan._pack_block(s)).totals  # type: ignore[misc]
+        np.cumsum(plan.table[:, 0], out=plan.packs_before[1:])
         return plan
 
     @property
@@ -178,12 +166,6 @@ class PackPlan:
         fill = totals["tokens"] / places if places else 1.0
         return PackReport(documents=self.lengths.n_docs, padding=places - totals["tokens"], fill=fill, **totals)
 
-    def shuffled(self, positions: Any, epoch: int = 0, *, window: int = WINDOW) -> I64:
-        """Returns the pack at each position of an epoch: superblocks permuted, then packs inside windows of them."""
-        checked = require_within("positions", positions, self.n_packs)
-        require("window", window, least=1)
-        return shuffle_windows(checked, self.table[:, 0], window, make_key(self.key, "pack order", epoch))
-
     def pack(self, packs: Any, epoch: int = 0) -> Pieces:
         """Returns the pieces of many packs, in the requested order; in a pack the longest comes first.
 
@@ -196,11 +178,7 @@ class PackPlan:
         for s in touched:
             rows = np.flatnonzero(blocks == s)
             parts.append(self._in_block(s, rows, wanted[rows] - self.packs_before[s], epoch))
-        if not parts:
-            none = np.empty(0, np.int64)
-            return Pieces(np.zeros(1, np.int64), none, none, none)
-        row, document, start, length = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-        return put_in_rows(row, len(wanted), document, start, length)
+        return join_pieces(parts, len(wanted))
 
     def _in_block(self, s: int, rows: I64, local: I64, epoch: int) -> tuple[I64, I64, I64, I64]:
         """Returns row, document, start and length of every piece of the packs `local` of superblock s."""
@@ -282,7 +260,7 @@ class PackPlan:
                 "the same document lengths as when the plan was built",
                 got=f"counts {totals.tolist()} instead of {self.table[s].tolist()}",
                 where=f"documents {int(self.edges[s])}..{int(self.edges[s + 1])}",
-                fix="build the plan again, without a stored table",
+                fix="build the pipeline again, and let nothing change its data",
             )
         return _BlockPacks(patterns, n_heads, n_heads + prefix(patterns.uses), totals)
 

@@ -5,6 +5,7 @@ Row i is a range of flat arrays, given by offsets. Every function is a few NumPy
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,15 @@ def ranges(firsts: I64, counts: I64) -> I64:
     """
     offsets = prefix(counts)
     return np.arange(offsets[-1]) + np.repeat(firsts - offsets[:-1], counts)
+
+
+def join_pieces(parts: Sequence[tuple[I64, I64, I64, I64]], n_rows: int) -> Pieces:
+    """Groups the pieces of several parts, each (rows, documents, starts, lengths), by row number."""
+    if not parts:
+        none = np.empty(0, np.int64)
+        return Pieces(np.zeros(n_rows + 1, np.int64), none, none, none)
+    rows, *rest = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+    return put_in_rows(rows, n_rows, *rest)
 
 
 def put_in_rows(rows: I64, n_rows: int, documents: I64, starts: I64, lengths: I64) -> Pieces:

@@ -210,11 +210,11 @@ def _plan(source: TokenSource, step: Pack, key: int) -> PackPlan | ChunkPlan:
         return source.lengths(np.arange(start, stop))
 
     if step.strategy == "concat":
-        return ChunkPlan.build(lengths, len(source), length=step.length, key=key, remainder="short")
+        return ChunkPlan.build(lengths, len(source), length=step.length, key=key)
     return PackPlan.build(
         lengths, len(source), capacity=step.length, key=key, overlong=step.overlong, max_docs=step.max_docs
     )
 
 
 def _chunk_stretches(plan: ChunkPlan) -> I64:
-    return np.diff(np.minimum(plan.n_chunks, -(-plan.tokens_before // plan.stride)))
+    return np.diff(np.minimum(plan.n_chunks, -(-plan.tokens_before // plan.length)))

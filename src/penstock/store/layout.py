@@ -32,7 +32,6 @@ ALIGN = 4096
 PAGE_BYTES = 1 << 16
 FOOTER_BYTES = 64
 MAX_HEADER_BYTES = 1 << 24  # the JSON of one shard
-SHARD_SUFFIX = ".tokens"
 TOKEN_DTYPES = ("<u1", "<u2", "<u4")
 COLUMN_DTYPES = (
     *TOKEN_DTYPES,

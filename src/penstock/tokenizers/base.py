@@ -113,18 +113,6 @@ def find_specials(vocab: Mapping[str, int], named: Mapping[str, str | None] | No
     return Specials(**found)
 
 
-def make_identity(kind: str, blob: bytes, vocab_size: int, specials: Specials) -> dict[str, Any]:
-    """The identity dict, from the tokenizer serialized in a canonical way."""
-    return {
-        "kind": kind,
-        "sha256": hashlib.sha256(blob).hexdigest(),
-        "vocab_size": vocab_size,
-        "eos_id": specials.eos,
-        "bos_id": specials.bos,
-        "pad_id": specials.pad,
-    }
-
-
 def canonical(value: Any) -> bytes:
     """JSON bytes that do not depend on key order or platform.
 
@@ -142,16 +130,64 @@ def join_rows(rows: Sequence[Ids]) -> Ragged:
     return Ragged(values, offsets)
 
 
-class SerialTokenizer(ABC):
-    """The shared part of tokenizers that call an object's own Python code, one text at a time."""
+class BaseTokenizer(ABC):
+    """The shared part of tokenizers. A kind adds `special_tokens`, `_blob`, `encode_batch` and `decode`."""
 
     kind = "object"
+    concurrent = True
+    """Whether many threads may call `encode_batch` at once."""
+
+    def __init__(self, name: str, vocab_size: int, specials: Specials) -> None:
+        self.name, self.vocab_size, self._specials = name, vocab_size, specials
+        self.eos_id, self.bos_id, self.pad_id = specials.eos, specials.bos, specials.pad
+
+    @property
+    @abstractmethod
+    def special_tokens(self) -> dict[str, int]:
+        """Text and id of each special token."""
+
+    @property
+    @abstractmethod
+    def _blob(self) -> bytes:
+        """The tokenizer serialized in a canonical way."""
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> Ragged:
+        """Ids of many texts."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
+        """Text of ids."""
+
+    def fast_form(self) -> tuple[str, Any] | None:
+        """What a bulk engine can be built from: see `giga.builder`; None if only this object can encode."""
+        return None
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "sha256": hashlib.sha256(self._blob).hexdigest(),
+            "vocab_size": self.vocab_size,
+            "eos_id": self.eos_id,
+            "bos_id": self.bos_id,
+            "pad_id": self.pad_id,
+        }
+
+    def encode(self, text: str) -> Ids:
+        return self.encode_batch([text]).values
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, vocab_size={self.vocab_size})"
+
+
+class SerialTokenizer(BaseTokenizer):
+    """The shared part of tokenizers that call an object's own Python code, one text at a time."""
+
     concurrent = False
 
     def __init__(self, original: Any, name: str, vocab_size: int, specials: Specials) -> None:
-        self.original, self.vocab_size, self._specials = original, vocab_size, specials
-        self.name = str(name or type(original).__name__)
-        self.eos_id, self.bos_id, self.pad_id = specials.eos, specials.bos, specials.pad
+        super().__init__(str(name or type(original).__name__), vocab_size, specials)
+        self.original = original
         self._lock = threading.Lock()
 
     @abstractmethod
@@ -164,15 +200,9 @@ class SerialTokenizer(ABC):
 
     @cached_property
     def _blob(self) -> bytes:
+        """Class name, vocabulary and ids on fixed texts: what can be seen of the object."""
         kind = type(self.original)
         return canonical({"class": f"{kind.__module__}.{kind.__qualname__}", **self._facts()})
-
-    def identity(self) -> dict[str, Any]:
-        """Class name, vocabulary and ids on fixed texts: what can be seen of the object."""
-        return make_identity(self.kind, self._blob, self.vocab_size, self._specials)
-
-    def encode(self, text: str) -> Ids:
-        return self.encode_batch([text]).values
 
     def encode_batch(self, texts: Sequence[str]) -> Ragged:
         check_texts(texts)
@@ -184,9 +214,6 @@ class SerialTokenizer(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.original,)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, vocab_size={self.vocab_size})"
 
 
 def is_text(value: Any) -> bool:
@@ -213,28 +240,16 @@ def check_texts(texts: Sequence[Any]) -> None:
     """
     bad = []
     for row, text in enumerate(texts):
+        where = f"row {row} of this call"
         if not isinstance(text, str):
-            bad.append(
-                RecordError(
-                    "text to tokenize, as str",
-                    got=type(text).__name__,
-                    where=f"row {row} of this call",
-                    fix="pass str; filter or convert the rest before tokenizing",
-                    row=row,
-                )
-            )
+            fix = "pass str; filter or convert the rest before tokenizing"
+            bad.append(RecordError("text to tokenize, as str", got=type(text).__name__, where=where, fix=fix, row=row))
             continue
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            bad.append(
-                RecordError(
-                    "text that can be written as UTF-8",
-                    got=f"half a surrogate pair, {text[error.start]!r}, at character {error.start}",
-                    where=f"row {row} of this call",
-                    fix="text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace') repairs such text",
-                    row=row,
-                )
-            )
+            got = f"half a surrogate pair, {text[error.start]!r}, at character {error.start}"
+            fix = "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace') repairs such text"
+            bad.append(RecordError("text that can be written as UTF-8", got=got, where=where, fix=fix, row=row))
     if bad:
         raise BadRecords(bad)

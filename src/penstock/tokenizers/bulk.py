@@ -18,7 +18,7 @@ import numpy as np
 from penstock.core.columns import Ragged
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import DataError, UsageError
-from penstock.tokenizers.base import PROBES, Tokenizer, check_texts, is_text
+from penstock.tokenizers.base import PROBES, BaseTokenizer, Tokenizer, check_texts, is_text
 from penstock.tokenizers.giga import GigaPool
 from penstock.tokenizers.resolve import as_tokenizer
 
@@ -47,8 +47,8 @@ class BulkEncoder:
         if slice_bytes < 1:
             raise UsageError("slice_bytes of 1 or more", got=repr(slice_bytes), fix="leave it out")
         self.tokenizer: Tokenizer = as_tokenizer(tokenizer)
-        concurrent = getattr(self.tokenizer, "concurrent", False)
-        self.threads = (threads or usable_cores()) if concurrent else 1
+        base = self.tokenizer if isinstance(self.tokenizer, BaseTokenizer) else None
+        self.threads = (threads or usable_cores()) if base is not None and base.concurrent else 1
         self.slice_bytes = slice_bytes
         self.engine = self.tokenizer.kind
         self.reason = "the reference itself"
@@ -56,9 +56,9 @@ class BulkEncoder:
         self._run: Engine = self.tokenizer.encode_batch
         self._lock = threading.RLock()
         self._pool: ThreadPoolExecutor | None = None
-        form = None if reference else getattr(self.tokenizer, "fast_form", None)
+        form = None if reference or base is None else base.fast_form()
         if form is not None:
-            self._try_giga(form())
+            self._try_giga(form)
 
     def _try_giga(self, form: tuple[str, Any]) -> None:
         try:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Ragged
-from penstock.tokenizers.base import Ids, Specials, check_texts, make_identity
+from penstock.tokenizers.base import BaseTokenizer, Specials, check_texts
 
 EOS = 256
 
 
-class ByteTokenizer:
+class ByteTokenizer(BaseTokenizer):
     """Bytes as tokens.
 
     >>> t = ByteTokenizer()
@@ -26,24 +26,11 @@ class ByteTokenizer:
     """
 
     kind = "bytes"
-    concurrent = True
+    special_tokens: dict[str, int] = {}  # noqa: RUF012  (never changed)
+    _blob = b"utf-8 bytes, 256 ends a document"
 
     def __init__(self) -> None:
-        self.name = "bytes"
-        self.vocab_size = 257
-        self.eos_id: int | None = EOS
-        self.bos_id: int | None = None
-        self.pad_id: int | None = None
-
-    @property
-    def special_tokens(self) -> dict[str, int]:
-        return {}
-
-    def identity(self) -> dict[str, Any]:
-        return make_identity(self.kind, b"utf-8 bytes, 256 ends a document", self.vocab_size, Specials(eos=EOS))
-
-    def encode(self, text: str) -> Ids:
-        return self.encode_batch([text]).values
+        super().__init__("bytes", 257, Specials(eos=EOS))
 
     def encode_batch(self, texts: Sequence[str]) -> Ragged:
         try:
@@ -59,9 +46,6 @@ class ByteTokenizer:
         """Text of ids; bytes that are not UTF-8 become U+FFFD, the end token is left out."""
         values = np.asarray(ids, np.int64)
         return values[values < EOS].astype(np.uint8).tobytes().decode(errors="replace")
-
-    def __repr__(self) -> str:
-        return "ByteTokenizer()"
 
 
 def from_name(_: str) -> ByteTokenizer:

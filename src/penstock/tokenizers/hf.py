@@ -18,28 +18,23 @@ from numpy.typing import NDArray
 from penstock.core.columns import Ragged
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
-from penstock.tokenizers.base import Ids, canonical, check_texts, find_specials, join_rows, make_identity
+from penstock.tokenizers.base import BaseTokenizer, canonical, check_texts, find_specials, join_rows
 
 _ROLES = {"eos": "eos_token", "bos": "bos_token", "pad": "pad_token"}
 
 
-class HFTokenizer:
+class HFTokenizer(BaseTokenizer):
     """A `tokenizers.Tokenizer` as Penstock sees it; `text` is its JSON.
 
     `plain_specials` encodes special-token text as ordinary text (the object's `encode_special_tokens`).
     """
 
     kind = "tokenizers"
-    concurrent = True
 
     def __init__(
-        self,
-        text: str,
-        *,
-        name: str = "tokenizers",
-        named: Mapping[str, str | None] | None = None,
+        self, text: str, *, name: str = "tokenizers", named: Mapping[str, str | None] | None = None,
         plain_specials: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         library = need("tokenizers", extra="tokenizers", purpose="to read this tokenizer")
         try:
             backend = library.Tokenizer.from_str(text)
@@ -60,14 +55,11 @@ class HFTokenizer:
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = plain_specials
-        self.name = name
         self.backend = backend
         self._named = dict(named or {})
         self._plain = plain_specials
         vocab = backend.get_vocab(with_added_tokens=True)
-        self.vocab_size = max(vocab.values(), default=-1) + 1
-        self._specials = find_specials(vocab, self._named)
-        self.eos_id, self.bos_id, self.pad_id = (self._specials.eos, self._specials.bos, self._specials.pad)
+        super().__init__(name, max(vocab.values(), default=-1) + 1, find_specials(vocab, self._named))
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -79,7 +71,6 @@ class HFTokenizer:
         return str(self.backend.to_str())
 
     def fast_form(self) -> tuple[str, Any]:
-        """What a bulk engine can be built from."""
         if not self._plain:
             return "json", self.json_text
         config = json.loads(self.json_text)
@@ -93,12 +84,6 @@ class HFTokenizer:
         if merges:  # older versions of the library write "a b", newer ones ["a", "b"]
             config["model"]["merges"] = [m.split(" ", 1) if isinstance(m, str) else m for m in merges]
         return canonical({"tokenizer": config, "plain_specials": self._plain})
-
-    def identity(self) -> dict[str, Any]:
-        return make_identity(self.kind, self._blob, self.vocab_size, self._specials)
-
-    def encode(self, text: str) -> Ids:
-        return self.encode_batch([text]).values
 
     def encode_batch(self, texts: Sequence[str]) -> Ragged:
         # One text per call: `encode` holds the GIL, and a batch of many starts threads nobody asked for.
@@ -114,9 +99,6 @@ class HFTokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.json_text, self.name, self._named, self._plain)
-
-    def __repr__(self) -> str:
-        return f"HFTokenizer({self.name!r}, vocab_size={self.vocab_size})"
 
 
 def _rebuild(text: str, name: str, named: dict[str, str | None], plain: bool) -> HFTokenizer:

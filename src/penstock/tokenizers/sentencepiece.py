@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from penstock.core.columns import Ragged
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
-from penstock.tokenizers.base import Ids, Specials, check_texts, join_rows, make_identity
+from penstock.tokenizers.base import BaseTokenizer, Specials, check_texts, join_rows
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(BaseTokenizer):
     """A SentencePiece model as Penstock sees it; `model` is the serialized model."""
 
     kind = "sentencepiece"
-    concurrent = True
 
     def __init__(self, model: bytes, *, name: str = "sentencepiece") -> None:
         library = need("sentencepiece", extra="sentencepiece", purpose="to read this tokenizer")
@@ -37,27 +36,22 @@ class SentencePieceTokenizer:
                 where=name,
                 fix="pass the .model file that SentencePiece wrote; load a tiktoken rank file with tiktoken",
             ) from error
-        self.name = name
         self.model = model
         self.processor = processor
-        self.vocab_size = int(processor.GetPieceSize())
-        self._specials = Specials(*(_or_none(f()) for f in (processor.eos_id, processor.bos_id, processor.pad_id)))
-        self.eos_id, self.bos_id, self.pad_id = (self._specials.eos, self._specials.bos, self._specials.pad)
+        specials = Specials(*(_or_none(f()) for f in (processor.eos_id, processor.bos_id, processor.pad_id)))
+        super().__init__(name, int(processor.GetPieceSize()), specials)
 
     @property
     def special_tokens(self) -> dict[str, int]:
         p = self.processor
         return {str(p.IdToPiece(i)): i for i in range(self.vocab_size) if p.IsControl(i)}
 
+    @property
+    def _blob(self) -> bytes:
+        return self.model
+
     def fast_form(self) -> tuple[str, Any]:
-        """What a bulk engine can be built from."""
         return "sentencepiece", self.model
-
-    def identity(self) -> dict[str, Any]:
-        return make_identity(self.kind, self.model, self.vocab_size, self._specials)
-
-    def encode(self, text: str) -> Ids:
-        return self.encode_batch([text]).values
 
     def encode_batch(self, texts: Sequence[str]) -> Ragged:
         run = self.processor.EncodeAsIds
@@ -72,9 +66,6 @@ class SentencePieceTokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.model, self.name)
-
-    def __repr__(self) -> str:
-        return f"SentencePieceTokenizer({self.name!r}, vocab_size={self.vocab_size})"
 
 
 def _rebuild(model: bytes, name: str) -> SentencePieceTokenizer:

@@ -14,21 +14,17 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Ragged
 from penstock.core.optional import need
-from penstock.tokenizers.base import Ids, canonical, check_texts, find_specials, join_rows, make_identity
+from penstock.tokenizers.base import BaseTokenizer, canonical, check_texts, find_specials, join_rows
 
 
-class TiktokenTokenizer:
+class TiktokenTokenizer(BaseTokenizer):
     """A `tiktoken.Encoding` as Penstock sees it."""
 
     kind = "tiktoken"
-    concurrent = True
 
     def __init__(self, original: Any) -> None:
         self.original = original
-        self.name = str(original.name)
-        self.vocab_size = int(original.max_token_value) + 1
-        self._specials = find_specials(self.special_tokens)
-        self.eos_id, self.bos_id, self.pad_id = (self._specials.eos, self._specials.bos, self._specials.pad)
+        super().__init__(str(original.name), int(original.max_token_value) + 1, find_specials(self.special_tokens))
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -43,19 +39,12 @@ class TiktokenTokenizer:
         return str(self.original._pat_str)
 
     def fast_form(self) -> tuple[str, Any]:
-        """What a bulk engine can be built from."""
         return "tiktoken", (self.ranks, self.pattern)
 
     @cached_property
     def _blob(self) -> bytes:
         ranks = sorted((rank, token.hex()) for token, rank in self.ranks.items())
         return canonical({"pattern": self.pattern, "ranks": ranks, "special": self.special_tokens})
-
-    def identity(self) -> dict[str, Any]:
-        return make_identity(self.kind, self._blob, self.vocab_size, self._specials)
-
-    def encode(self, text: str) -> Ids:
-        return self.encode_batch([text]).values
 
     def encode_batch(self, texts: Sequence[str]) -> Ragged:
         run = self.original.encode_to_numpy
@@ -70,9 +59,6 @@ class TiktokenTokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.name, self.pattern, self.ranks, self.special_tokens)
-
-    def __repr__(self) -> str:
-        return f"TiktokenTokenizer({self.name!r}, vocab_size={self.vocab_size})"
 
 
 def _rebuild(name: str, pattern: str, ranks: dict[bytes, int], special: dict[str, int]) -> TiktokenTokenizer:
