@@ -127,3 +127,13 @@ def test_every_batch_of_windows_is_counted_the_short_one_too(threads: int, remai
     found = loader.stats()
     assert (found["batches_taken"], found["batches_computed"]) == (len(rows), len(rows))
     assert found["rows_computed"] == sum(rows)
+
+
+def test_byte_tokens_become_ids_where_they_are_not_made_in_place() -> None:
+    """Contiguous uint8 columns need no conversion in general; those of token ids do."""
+    tokens = ps.open_tokens(np.arange(200, dtype=np.uint8)).windows(4)
+    mixed = ps.mix([tokens, tokens], [0.5, 0.5], stop="first").map_batches(lambda c: c).batch(4)
+    for loader in (mixed.to_torch(threads=0), tokens.map_batches(dict).batch(4).to_torch(threads=2)):
+        batch = next(iter(loader))
+        assert batch["input_ids"].dtype == batch["labels"].dtype == torch.int64
+        assert torch.equal(batch["labels"], batch["input_ids"] + 1)

@@ -17,7 +17,7 @@ from penstock.plan.build import Plan
 from penstock.steps.base import Finish
 from penstock.steps.facts import BatchColumns
 from penstock.steps.masks import IGNORE, count_labels
-from penstock.steps.picks import Picks
+from penstock.steps.picks import Layout, Picks
 from penstock.steps.rows import Read, Rows
 
 if TYPE_CHECKING:
@@ -68,6 +68,14 @@ class Working:
         if self._picks is None:
             self._picks = self.part.rows.picks.rows(slice(self.part.start, self.part.stop))
         return self._picks
+
+    @property
+    def layout(self) -> Layout | None:
+        """What was planned for the rows that the batch has now; cheaper than `picks.layout`."""
+        if self._picks is not None:
+            return self._picks.layout
+        layout = self.part.rows.picks.layout
+        return None if layout is None else layout.rows(self.part.start, self.part.stop)
 
     def keep(self, rows: NDArray[np.int64] | slice) -> None:
         """Leaves only some of the rows."""
@@ -124,8 +132,11 @@ class CountPlanned:
         block, i = batch.part.block, batch.part.number
         if block.everyone is not None:
             picks = block.everyone.rows(slice(block.all_edges[i], block.all_edges[i + 1]))
-        elif block.real[i] < len(batch.picks):
+        elif block.real[i] < batch.part.stop - batch.part.start:
             picks = batch.picks.rows(slice(0, block.real[i]))
+        elif (layout := batch.layout) is not None:
+            batch.labels = layout.labels()
+            return
         else:
             picks = batch.picks
         batch.labels = self.root.count_labels(picks)
@@ -198,7 +209,7 @@ class AddBatchColumns:
         self.add = columns.add
 
     def __call__(self, batch: Working) -> None:
-        batch.columns = self.add(batch.columns, batch.picks, batch.labels)
+        batch.columns = self.add(batch.columns, batch.layout, batch.labels)
 
 
 def stages_of(plan: Plan, pad: bool) -> tuple[Stage, ...]:

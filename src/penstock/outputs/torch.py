@@ -41,11 +41,9 @@ class TorchOutput(Output):
         out, tensor, want = {}, self._from_numpy, self.memory.ids
         for name, column in columns.items():
             if type(column) is np.ndarray:
-                flags, dtype = column.flags, column.dtype
-                final = (
-                    dtype == want if name in ids and dtype.kind in "iu" else dtype.kind in "ifb" or dtype.char == "B"
-                )
-                if final and flags.c_contiguous and flags.writeable:
+                dtype = column.dtype
+                final = dtype is want or (name not in ids and (dtype.kind in "ifb" or dtype.char == "B"))
+                if final and column.flags.carray:
                     out[name] = tensor(column)
                     continue
             out[name] = self._tensor(name, widened({name: column}, ids, *self.memory)[name])

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.core.columns import Columns
 from penstock.steps.masks import IGNORE
-from penstock.steps.picks import I64, Picks
+from penstock.steps.picks import I64, Layout
 
 
 class Bounds(NamedTuple):
@@ -33,10 +33,11 @@ class Bounds(NamedTuple):
 class BatchColumns(Protocol):
     """Columns that belong to a batch and not to one row, added last, on the rank that the batch is for.
 
-    `labels` is the number of labels other than -100 in the step, over all ranks.
+    `layout` is what the node has planned for the rows; `labels` is the number of labels other than -100 in the step,
+    over all ranks.
     """
 
-    def add(self, columns: Columns, picks: Picks, labels: int) -> Columns: ...
+    def add(self, columns: Columns, layout: Layout | None, labels: int) -> Columns: ...
 
 
 @dataclass(frozen=True)

@@ -127,8 +127,8 @@ class _Packed(ContentNode):
         return replace(picks, layout=self._lay_out(picks))
 
     def open(self, picks: Picks, compact: bool = False) -> Read:
-        layout = self._layout(picks)
-        return lambda start, stop: PackRows(self.maker, layout.rows(start, stop), picks.rows(slice(start, stop)))
+        picks = replace(picks, layout=self._layout(picks))
+        return lambda start, stop: PackRows(self.maker, picks.rows(slice(start, stop)))
 
     def count_labels(self, picks: Picks) -> int:
         return self._layout(picks).labels()

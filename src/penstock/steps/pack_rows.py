@@ -7,7 +7,7 @@ converted to their final dtype in one call, when the batch is delivered.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from penstock.core.columns import Columns, Compact
 from penstock.steps.masks import IGNORE
 from penstock.steps.pack_layout import I32, PackLayout
 from penstock.steps.pack_tokens import Tokens
-from penstock.steps.picks import Picks
+from penstock.steps.picks import Layout, Picks
 from penstock.steps.rows import Memory
 
 
@@ -28,11 +28,10 @@ class PackedBatchColumns:
     slots: int | None  # sequences per row, padding included, where cu_seqlens has one length
     labelled: bool
 
-    def add(self, columns: Columns, picks: Picks, labels: int) -> Columns:
+    def add(self, columns: Columns, layout: Layout | None, labels: int) -> Columns:
         positions = columns.get("position_ids")
         if not isinstance(positions, np.ndarray):
             return columns  # a function after .batch() has removed it
-        layout = picks.layout
         if isinstance(layout, PackLayout):
             cuts, longest = layout.cuts(), layout.longest()
         else:
@@ -92,12 +91,12 @@ class PackMaker:
 class PackRows:
     """Packs whose tokens have been read."""
 
-    __slots__ = ("after", "layout", "maker", "marks", "picks", "tokens")
+    __slots__ = ("layout", "maker", "marks", "picks", "tokens")
 
-    def __init__(self, maker: PackMaker, layout: PackLayout, picks: Picks) -> None:
-        self.maker, self.layout, self.picks = maker, layout, picks
-        self.tokens, self.after = maker.tokens.read(layout)
-        self.marks = Marks(layout, self.after)
+    def __init__(self, maker: PackMaker, picks: Picks) -> None:
+        self.maker, self.picks, self.layout = maker, picks, cast("PackLayout", picks.layout)
+        self.tokens, after = maker.tokens.read(self.layout)
+        self.marks = Marks(self.layout, after)
 
     @property
     def nbytes(self) -> int:

@@ -21,6 +21,10 @@ class Layout(Protocol):
 
     def rows(self, start: int, stop: int) -> Layout: ...
 
+    def labels(self) -> int:
+        """Labels of these rows other than -100."""
+        ...
+
 
 @dataclass(frozen=True)
 class Picks:

@@ -34,7 +34,7 @@ from penstock.steps.batch import Batch
 from penstock.steps.facts import Bounds
 from penstock.steps.node import Node, SourceNode, WrapperNode
 from penstock.steps.pad import Pad
-from penstock.steps.picks import I64, Epoch, Picks
+from penstock.steps.picks import I64, Epoch, Layout, Picks
 from penstock.steps.shuffle import Shuffled
 
 
@@ -119,7 +119,7 @@ class RankRows(NamedTuple):
 class _LabelCount:
     """Adds the count of labels."""
 
-    def add(self, columns: Columns, picks: Picks, labels: int) -> Columns:
+    def add(self, columns: Columns, layout: Layout | None, labels: int) -> Columns:
         return {**columns, "valid_labels": np.array(labels, np.int64)} if "labels" in columns else columns
 
 
