@@ -82,17 +82,17 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.facades.artifex.image.modality import ImageRepresentation as ImageRepresentation
     from penstock.facades.artifex.image.synthetic import SyntheticImageDataset as SyntheticImageDataset
     from penstock.facades.artifex.loaders.cached import CachedLoader as CachedLoader
-    from penstock.facades.artifex.loaders.multi_epoch import (
+    from penstock.facades.artifex.loaders.epochs import PrefetchDataLoader as PrefetchDataLoader
+    from penstock.facades.artifex.loaders.epochs import (
         create_multi_epoch_data_loader as create_multi_epoch_data_loader,
     )
+    from penstock.facades.artifex.loaders.epochs import create_simple_data_loader as create_simple_data_loader
     from penstock.facades.artifex.loaders.multimodal import create_multi_modal_loader as create_multi_modal_loader
-    from penstock.facades.artifex.loaders.pad import pad_batch as pad_batch
     from penstock.facades.artifex.loaders.pipeline import create_training_pipeline as create_training_pipeline
-    from penstock.facades.artifex.loaders.prefetch import PrefetchDataLoader as PrefetchDataLoader
     from penstock.facades.artifex.loaders.preprocess import convert_to_float16 as convert_to_float16
+    from penstock.facades.artifex.loaders.preprocess import pad_batch as pad_batch
     from penstock.facades.artifex.loaders.preprocess import preprocess_batch as preprocess_batch
     from penstock.facades.artifex.loaders.preprocess import vectorized_preprocessing as vectorized_preprocessing
-    from penstock.facades.artifex.loaders.simple import create_simple_data_loader as create_simple_data_loader
     from penstock.facades.artifex.multimodal.paired import MultiModalPairedDataset as MultiModalPairedDataset
     from penstock.facades.artifex.multimodal.synthetic import MultiModalDataset as MultiModalDataset
     from penstock.facades.artifex.multimodal.synthetic import (
@@ -208,13 +208,14 @@ else:
             "facades.artifex.image.modality": "ImageModality ImageModalityConfig ImageRepresentation",
             "facades.artifex.image.synthetic": "SyntheticImageDataset",
             "facades.artifex.loaders.cached": "CachedLoader",
-            "facades.artifex.loaders.multi_epoch": "create_multi_epoch_data_loader",
+            "facades.artifex.loaders.epochs": (
+                "PrefetchDataLoader create_multi_epoch_data_loader create_simple_data_loader"
+            ),
             "facades.artifex.loaders.multimodal": "create_multi_modal_loader",
-            "facades.artifex.loaders.pad": "pad_batch",
             "facades.artifex.loaders.pipeline": "create_training_pipeline",
-            "facades.artifex.loaders.prefetch": "PrefetchDataLoader",
-            "facades.artifex.loaders.preprocess": "convert_to_float16 preprocess_batch vectorized_preprocessing",
-            "facades.artifex.loaders.simple": "create_simple_data_loader",
+            "facades.artifex.loaders.preprocess": (
+                "convert_to_float16 pad_batch preprocess_batch vectorized_preprocessing"
+            ),
             "facades.artifex.multimodal.paired": "MultiModalPairedDataset",
             "facades.artifex.multimodal.synthetic": "MultiModalDataset create_synthetic_multi_modal_dataset",
             "facades.artifex.text.dataset": "SimpleTextDataset",

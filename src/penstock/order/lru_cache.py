@@ -53,5 +53,8 @@ class LruCache(Generic[V]):
         mine.set_result(value)
         return value
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def __reduce__(self) -> tuple[type[LruCache[V]], tuple[int]]:
         return type(self), (self.size,)

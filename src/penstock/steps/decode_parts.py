@@ -16,7 +16,6 @@ A part that is not what its extension says is a bad record that names the key.
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from penstock.codecs.npy import read_npy
 from penstock.core.columns import Column, stack, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS
@@ -133,10 +133,7 @@ def _json(data: bytes) -> Any:
 
 
 def _npy(data: bytes) -> Any:
-    file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    if dtype.hasobject or dtype.kind not in "biufc" or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
-        raise ValueError("an .npy file of numbers, as long as its header says, is wanted")
-    return np.load(io.BytesIO(data), allow_pickle=False)
+    array = read_npy(io.BytesIO(data))
+    if array.dtype.kind not in "biufc":
+        raise ValueError(f"an .npy file of {array.dtype}, not of numbers")
+    return array

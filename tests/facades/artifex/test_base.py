@@ -12,8 +12,7 @@ from flax import nnx
 
 from penstock import StateError, UsageError
 from penstock.facades.artifex.datasets import scan
-from penstock.facades.artifex.datasets.access import as_dataset, batch_at
-from penstock.facades.artifex.datasets.base import BaseDataset
+from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
 from penstock.facades.artifex.datasets.rngs import Streams, seed_of
 from penstock.facades.artifex.image.synthetic import SyntheticImageDataset
 from penstock.facades.artifex.text.dataset import SimpleTextDataset

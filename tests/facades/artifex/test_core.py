@@ -84,8 +84,7 @@ from penstock.facades.artifex.image.synthetic import SyntheticImageDataset
 from penstock.facades.artifex.text.synthetic import SyntheticTextDataset
 from penstock.facades.artifex.audio.synthetic import SyntheticAudioDataset
 from penstock.facades.artifex.multimodal.synthetic import MultiModalDataset
-from penstock.facades.artifex.loaders import cached, multi_epoch, multimodal, pad
-from penstock.facades.artifex.loaders import pipeline, prefetch, preprocess, simple
+from penstock.facades.artifex.loaders import cached, epochs, multimodal, pipeline, preprocess
 made = SyntheticImageDataset(rngs=3), SyntheticTextDataset(), SyntheticAudioDataset(), MultiModalDataset(["text"])
 for dataset in made:
     for batch in Pipeline(dataset).shuffle(1).batch(4).to_numpy(threads=0):

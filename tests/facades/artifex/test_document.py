@@ -33,13 +33,19 @@ from penstock.facades.artifex.image.mnist_like import MNISTLikeDataset, create_i
 from penstock.facades.artifex.image.modality import ImageModality, ImageModalityConfig, ImageRepresentation
 from penstock.facades.artifex.image.synthetic import SyntheticImageDataset
 from penstock.facades.artifex.loaders.cached import CachedLoader
-from penstock.facades.artifex.loaders.multi_epoch import create_multi_epoch_data_loader
+from penstock.facades.artifex.loaders.epochs import (
+    PrefetchDataLoader,
+    create_multi_epoch_data_loader,
+    create_simple_data_loader,
+)
 from penstock.facades.artifex.loaders.multimodal import create_multi_modal_loader
-from penstock.facades.artifex.loaders.pad import pad_batch
 from penstock.facades.artifex.loaders.pipeline import create_training_pipeline
-from penstock.facades.artifex.loaders.prefetch import PrefetchDataLoader
-from penstock.facades.artifex.loaders.preprocess import convert_to_float16, preprocess_batch, vectorized_preprocessing
-from penstock.facades.artifex.loaders.simple import create_simple_data_loader
+from penstock.facades.artifex.loaders.preprocess import (
+    convert_to_float16,
+    pad_batch,
+    preprocess_batch,
+    vectorized_preprocessing,
+)
 from penstock.facades.artifex.multimodal.paired import MultiModalPairedDataset
 from penstock.facades.artifex.multimodal.synthetic import create_synthetic_multi_modal_dataset
 from penstock.facades.artifex.text.dataset import SimpleTextDataset

@@ -15,20 +15,25 @@ import pytest
 from penstock import UsageError
 from penstock.facades.artifex.audio.config import AudioModalityConfig
 from penstock.facades.artifex.audio.synthetic import SyntheticAudioDataset
-from penstock.facades.artifex.datasets.access import as_dataset
-from penstock.facades.artifex.datasets.base import BaseDataset
+from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset
 from penstock.facades.artifex.datasets.config import ModalityConfiguration
 from penstock.facades.artifex.datasets.split import split_dataset
 from penstock.facades.artifex.image.modality import ImageModalityConfig
 from penstock.facades.artifex.image.synthetic import SyntheticImageDataset
 from penstock.facades.artifex.loaders.cached import CachedLoader
-from penstock.facades.artifex.loaders.multi_epoch import create_multi_epoch_data_loader
+from penstock.facades.artifex.loaders.epochs import (
+    PrefetchDataLoader,
+    create_multi_epoch_data_loader,
+    create_simple_data_loader,
+)
 from penstock.facades.artifex.loaders.multimodal import create_multi_modal_loader
-from penstock.facades.artifex.loaders.pad import pad_batch
 from penstock.facades.artifex.loaders.pipeline import create_training_pipeline
-from penstock.facades.artifex.loaders.prefetch import PrefetchDataLoader
-from penstock.facades.artifex.loaders.preprocess import convert_to_float16, preprocess_batch, vectorized_preprocessing
-from penstock.facades.artifex.loaders.simple import create_simple_data_loader
+from penstock.facades.artifex.loaders.preprocess import (
+    convert_to_float16,
+    pad_batch,
+    preprocess_batch,
+    vectorized_preprocessing,
+)
 from penstock.facades.artifex.text.synthetic import SyntheticTextDataset
 
 SMALL = ImageModalityConfig(height=8)

@@ -12,7 +12,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock import DataError, RecordError, UsageError
-from penstock.facades.artifex.datasets.access import as_dataset
+from penstock.facades.artifex.datasets.base import as_dataset
 from penstock.facades.artifex.datasets.cached import CachedDataset
 from penstock.facades.artifex.datasets.memory import MemoryEfficientDataset
 from penstock.facades.artifex.datasets.split import SubsetDataset, split_dataset

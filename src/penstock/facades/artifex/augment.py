@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from penstock.augment import AudioNoise, Brightness, Contrast, Flip, Gain, Noise, Rot90, Shift
 from penstock.augment.arrays import apply_all
@@ -20,6 +20,7 @@ from penstock.augment.operations.tokens import ordinary, picked, random_ids
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
 
+Takes = Literal["row", "batch", "keys"]
 SPECIAL_IDS = (0, 1, 2, 3)
 """PAD, UNK, BOS, EOS of the synthetic text datasets."""
 
@@ -33,7 +34,7 @@ def augment_image(image: Any, key: Any) -> Any:
     >>> augment_image(np.full((4, 4, 3), 0.5, np.float32), jax.random.key(0)).shape
     (4, 4, 3)
     """
-    return _compiled(_image, False)(_array(image), key)
+    return _compiled(_image, "row")(_array(image), key)
 
 
 def augment_image_batch(batch: dict[str, Any], key: Any) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def augment_batch_jit(images: Any, key: Any) -> Any:
     >>> augment_batch_jit(np.zeros((2, 4, 4, 3), np.float32), jax.random.key(0)).shape
     (2, 4, 4, 3)
     """
-    return _compiled(_image, True)(_array(images), key)
+    return _compiled(_image, "batch")(_array(images), key)
 
 
 def augment_text_tokens(
@@ -70,7 +71,7 @@ def augment_text_tokens(
     >>> augment_text_tokens(np.array([2, 9, 9, 3, 0, 0]), 100, jax.random.key(0)).tolist()[3:]
     [3, 0, 0]
     """
-    return _text(tokens, vocab_size, key, mask_token_id, special_ids, False)
+    return _text(tokens, vocab_size, key, mask_token_id, special_ids, "row")
 
 
 def augment_text_batch(
@@ -82,13 +83,13 @@ def augment_text_batch(
     special_ids: tuple[int, ...] = SPECIAL_IDS,
 ) -> dict[str, Any]:
     """`augment_text_tokens` on every row of `batch["text_tokens"]` (N, length)."""
-    made = _text(batch["text_tokens"], vocab_size, key, mask_token_id, special_ids, True)
+    made = _text(batch["text_tokens"], vocab_size, key, mask_token_id, special_ids, "batch")
     return {**batch, "text_tokens": made}
 
 
 def augment_text_batch_jit(tokens: Any, vocab_size: int, key: Any) -> Any:
     """`augment_text_tokens` on tokens (N, length): one compiled program per batch."""
-    return _text(tokens, vocab_size, key, 1, SPECIAL_IDS, True)
+    return _text(tokens, vocab_size, key, 1, SPECIAL_IDS, "batch")
 
 
 def augment_audio(audio: Any, sample_rate: int, key: Any) -> Any:
@@ -101,7 +102,7 @@ def augment_audio(audio: Any, sample_rate: int, key: Any) -> Any:
     ((100,), 1.0)
     """
     _check_rate(sample_rate)
-    return _compiled(_audio, False)(_array(audio), key)
+    return _compiled(_audio, "row")(_array(audio), key)
 
 
 def augment_audio_batch(batch: dict[str, Any], sample_rate: int, key: Any) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def augment_audio_batch(batch: dict[str, Any], sample_rate: int, key: Any) -> di
 def augment_audio_batch_jit(audio: Any, sample_rate: int, key: Any) -> Any:
     """`augment_audio` on waveforms (N, samples): one compiled program per batch."""
     _check_rate(sample_rate)
-    return _compiled(_audio, True)(_array(audio), key)
+    return _compiled(_audio, "batch")(_array(audio), key)
 
 
 def _jax() -> Any:
@@ -123,19 +124,35 @@ def _array(value: Any) -> Any:
     return need("jax.numpy", extra="jax").asarray(value)
 
 
+def augment_columns(batch: dict[str, Any], keys: Any, text: Any) -> dict[str, Any]:
+    """Returns `images`, `audio` and `text_tokens` of a batch, those it has, augmented with one JAX key per row.
+
+    `text` are the `TextParams` of `text_tokens`.
+    """
+    made = {}
+    if "images" in batch:
+        made["images"] = _compiled(_image, "keys")(_array(batch["images"]), keys)
+    if "audio" in batch:
+        made["audio"] = _compiled(_audio, "keys")(_array(batch["audio"]), keys)
+    if "text_tokens" in batch:
+        arguments = text.vocab_size, keys, text.unk_token_id, text.special
+        made["text_tokens"] = _text(batch["text_tokens"], *arguments, "keys")
+    return made
+
+
 @lru_cache(maxsize=64)
-def _compiled(rows_of: Callable[..., Any], batched: bool, *static: Any) -> Any:
-    """`rows_of(rows, keys, *static, ...)` compiled, for a batch and one key, or for one row."""
+def _compiled(rows_of: Callable[..., Any], takes: Takes, *static: Any) -> Any:
+    """`rows_of(rows, keys, *static, ...)` compiled, for one row and its key, a batch and one key, or a key per row."""
     jax = _jax()
 
-    def batch(rows: Any, key: Any, *more: Any) -> Any:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.arange(rows.shape[0]))
-        return rows_of(rows, keys, *static, *more)
+    def program(rows: Any, key: Any, *more: Any) -> Any:
+        if takes == "row":
+            return rows_of(rows[None], key[None], *static, *more)[0]
+        if takes == "batch":
+            key = jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.arange(rows.shape[0]))
+        return rows_of(rows, key, *static, *more)
 
-    def single(row: Any, key: Any, *more: Any) -> Any:
-        return rows_of(row[None], key[None], *static, *more)[0]
-
-    return jax.jit(batch if batched else single)
+    return jax.jit(program)
 
 
 def _draw(keys: Any, fields: int, numbers: int = 0) -> tuple[list[Any], list[dict[str, Any]]]:
@@ -176,7 +193,7 @@ def _audio(audio: Any, keys: Any) -> Any:
     return xp.where(peak > 0, x / xp.where(peak > 0, peak, 1), x)
 
 
-def _text(tokens: Any, vocab_size: int, key: Any, mask_id: int, special_ids: tuple[int, ...], batched: bool) -> Any:
+def _text(tokens: Any, vocab_size: int, key: Any, mask_id: int, special_ids: tuple[int, ...], takes: Takes) -> Any:
     special = tuple(sorted(set(special_ids)))
     choices = vocab_size - sum(1 for one in special if one < vocab_size)
     if choices < 1:
@@ -186,7 +203,7 @@ def _text(tokens: Any, vocab_size: int, key: Any, mask_id: int, special_ids: tup
             where="augment_text_tokens",
             fix="pass the size of the tokenizer's vocabulary",
         )
-    return _compiled(_tokens, batched, mask_id, special)(_array(tokens), key, choices)
+    return _compiled(_tokens, takes, mask_id, special)(_array(tokens), key, choices)
 
 
 def _tokens(tokens: Any, keys: Any, mask_id: int, special: tuple[int, ...], choices: Any) -> Any:

@@ -11,6 +11,7 @@ order each epoch, drawn from the dataset's seed. With `indices=` it returns exac
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -230,3 +231,47 @@ class BaseDataset(Portable):
 def _host(value: Any) -> Any:
     """Converts JAX arrays to NumPy; returns everything else unchanged."""
     return np.asarray(value) if hasattr(value, "__array__") else value
+
+
+class _Sequence(BaseDataset):
+    """A plain sequence of samples as a dataset."""
+
+    def __init__(self, items: Any) -> None:
+        super().__init__(getattr(items, "config", None), getattr(items, "split", "train"))
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        sample = self.items[index]
+        return dict(sample) if isinstance(sample, dict) else {"data": sample}
+
+
+def as_dataset(dataset: Any) -> BaseDataset:
+    """Returns a `BaseDataset` as it is, and a list or other sequence of samples wrapped into one.
+
+    >>> as_dataset([{"x": 1}, {"x": 2}]).get_batch(indices=[1])["x"].tolist()
+    [2]
+    """
+    if isinstance(dataset, BaseDataset):
+        return dataset
+    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
+        return _Sequence(dataset)
+    raise UsageError(
+        "a dataset: a BaseDataset, or anything with __len__ and __getitem__",
+        got=type(dataset).__name__,
+        fix="extend penstock.BaseDataset, or pass a list of samples",
+    )
+
+
+def batch_at(dataset: BaseDataset, indices: NDArray[np.int64]) -> dict[str, Any]:
+    """Returns the batch of exactly these records.
+
+    A subclass's own `get_batch` is called if it takes `indices`; otherwise the samples are read and collated.
+    """
+    own = type(dataset).get_batch
+    if own is not BaseDataset.get_batch and "indices" in inspect.signature(own).parameters:
+        batch: dict[str, Any] = dataset.get_batch(len(indices), indices=indices)
+        return batch
+    return dataset.batch_at(indices)

@@ -8,19 +8,19 @@ unpickled. Memory holds `cache_size` records; the least recently used are evicte
 from __future__ import annotations
 
 import os
-import threading
-from collections import OrderedDict
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from penstock.codecs.npy import read_npy
 from penstock.core import hashing, local_files
-from penstock.core.errors import RecordError, UsageError
+from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
 from penstock.facades.artifex.datasets.base import BaseDataset
-from penstock.facades.artifex.datasets.npy import load_npy
+from penstock.order.lru_cache import LruCache
 
 
 class CachedDataset(BaseDataset):
@@ -50,9 +50,8 @@ class CachedDataset(BaseDataset):
         self.data_source = data_source
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
         self.cache_size = cache_size
-        self.cache: OrderedDict[int, Any] = OrderedDict()
+        self.cache = LruCache[Any](sys.maxsize if cache_size is None else cache_size)
         self._preprocess = preprocess
-        self._lock = threading.Lock()
         if self.cache_dir is not None:
             self.cache_dir.mkdir(parents=True, exist_ok=True)
 
@@ -69,30 +68,24 @@ class CachedDataset(BaseDataset):
         return {"data": self._load_and_preprocess(place), "index": place}
 
     def _load_and_preprocess(self, index: int) -> Any:
-        with self._lock:
-            if index in self.cache:
-                self.cache.move_to_end(index)
-                return self.cache[index]
-        raw = self.data_source[index]
-        made = self._expensive_preprocessing(raw) if self.cache_dir is None else self._through_disk(raw)
-        with self._lock:
-            self.cache[index] = made
-            while self.cache_size is not None and len(self.cache) > self.cache_size:
-                self.cache.popitem(last=False)
-        return made
+        return self.cache.get(index, lambda: self._preprocessed(self.data_source[index]))
 
-    def _through_disk(self, raw: Any) -> Any:
-        path = Path(self.cache_dir or "") / f"{self._content(raw)}.npy"
-        cached = _load(path)
-        if cached is not None:
-            return cached
+    def _preprocessed(self, raw: Any) -> Any:
+        if self.cache_dir is None:
+            return self._expensive_preprocessing(raw)
+        path = self.cache_dir / f"{self._content(raw)}.npy"
+        try:
+            with open(path, "rb") as file:
+                return read_npy(file)
+        except (OSError, ValueError, EOFError):  # missing or damaged: written again
+            pass
         made = np.asarray(self._expensive_preprocessing(raw))
         if made.dtype == object:
             raise UsageError(
                 "arrays of numbers to cache on disk", got=f"dtype {made.dtype}", fix="cache_dir=None caches any object"
             )
-        with local_files.atomic_file(str(path)) as file:
-            np.save(file, made, allow_pickle=False)
+        with local_files.atomic_file(str(path)) as out:
+            np.save(out, made, allow_pickle=False)
         return made
 
     def _content(self, raw: Any) -> str:
@@ -105,17 +98,3 @@ class CachedDataset(BaseDataset):
                 got=type(raw).__name__,
                 fix="cache_dir=None caches any object in memory",
             ) from error
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_lock"} | {"cache": OrderedDict()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
-
-
-def _load(path: Path) -> Any:
-    """Reads a cache file; None if it is missing or damaged."""
-    try:
-        return load_npy(path)
-    except (OSError, RecordError):
-        return None

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import UsageError
+from penstock.codecs.npy import read_npy
+from penstock.core.errors import RecordError, UsageError
 from penstock.core.hashing import content_id
 from penstock.facades.artifex.datasets.base import BaseDataset
-from penstock.facades.artifex.datasets.npy import load_npy
 from penstock.storage.filesystem import file_id
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
@@ -21,7 +21,13 @@ def load_file(path: str) -> Any:
     """Loads a file by its extension: `.npy` as an array, images as uint8 (H, W, C), audio as float32 (n,)."""
     ending = Path(path).suffix.lower()
     if ending == ".npy":
-        return load_npy(path)
+        try:
+            with open(path, "rb") as file:
+                return read_npy(file)
+        except (ValueError, EOFError) as error:
+            raise RecordError(
+                "a .npy file of numbers", got=str(error)[:200], where=path, fix="write it again"
+            ) from error
     if ending in IMAGES:
         from penstock.codecs.image.decode import decode as decode_image
 

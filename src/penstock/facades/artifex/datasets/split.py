@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from penstock.core import hashing, randomness
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
-from penstock.facades.artifex.datasets.access import as_dataset, batch_at
-from penstock.facades.artifex.datasets.base import CHUNK, BaseDataset
+from penstock.facades.artifex.datasets.base import CHUNK, BaseDataset, as_dataset, batch_at
 from penstock.order.shuffle import permute
 
 

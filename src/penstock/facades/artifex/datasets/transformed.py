@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
 from penstock.core.hashing import content_id
-from penstock.facades.artifex.datasets.access import as_dataset, batch_at
-from penstock.facades.artifex.datasets.base import BaseDataset
+from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
 
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
 

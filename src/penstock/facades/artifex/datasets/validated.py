@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, DataError, RecordError
-from penstock.facades.artifex.datasets.access import as_dataset, batch_at
-from penstock.facades.artifex.datasets.base import BaseDataset
+from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
 from penstock.outputs.arrays import is_jax_array
 
 

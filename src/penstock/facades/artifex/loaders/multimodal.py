@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from penstock.core import hashing, randomness
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
-from penstock.facades.artifex.datasets.access import as_dataset, batch_at
-from penstock.facades.artifex.datasets.base import BaseDataset
-from penstock.facades.artifex.loaders.rows import Batch, DatasetLoader
+from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.loaders.epochs import Batch, DatasetLoader
 from penstock.plan import state as states
 
 

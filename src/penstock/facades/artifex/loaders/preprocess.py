@@ -1,18 +1,23 @@
-"""Compiled preprocessing of image batches. Compiled once for each shape; keys other than `images` pass untouched."""
+"""Preprocessing of batches: images scaled by compiled programs (one per shape), and short batches padded to full size.
+
+Keys that are not named pass unchanged; each function returns a new dict.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from penstock.core.errors import UsageError
-from penstock.outputs.arrays import jax_module
+from penstock.outputs.arrays import concat_arrays, is_jax_array, jax_array, jax_module
 
 EPSILON = 1e-8
 
 
 def images_of(batch: dict[str, Any], where: str) -> Any:
-    """The images of a batch, or what to do about there being none."""
+    """Returns the images of a batch; raises if it has none."""
     if "images" not in batch:
         raise UsageError("a batch with 'images'", got=f"{sorted(batch)}", where=where, fix="use an image dataset")
     return batch["images"]
@@ -37,9 +42,8 @@ def _compiled(name: str) -> Any:
 
 
 def preprocess_batch(batch: dict[str, Any]) -> dict[str, Any]:
-    """`images` scaled to [0, 1] over the batch, then each image to mean 0 and deviation 1. A new dict.
+    """`images` scaled to [0, 1] over the batch, then each image to mean 0 and deviation 1.
 
-    >>> import numpy as np
     >>> made = preprocess_batch({"images": np.random.default_rng(0).random((4, 8, 8, 3)), "texts": ["a"] * 4})
     >>> round(float(made["images"][0].std()), 3), made["texts"]
     (1.0, ['a', 'a', 'a', 'a'])
@@ -48,14 +52,13 @@ def preprocess_batch(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def normalize_batch(batch: dict[str, Any]) -> dict[str, Any]:
-    """`images` scaled to [0, 1] over the whole batch. A new dict."""
+    """`images` scaled to [0, 1] over the batch."""
     return {**batch, "images": _compiled("unit")(images_of(batch, "normalize_batch"))}
 
 
 def vectorized_preprocessing(images: Any) -> Any:
     """Each image of (N, H, W, C) scaled to [0, 1] by itself.
 
-    >>> import numpy as np
     >>> float(vectorized_preprocessing(np.arange(24.0).reshape(2, 2, 2, 3))[1].min())
     0.0
     """
@@ -63,10 +66,50 @@ def vectorized_preprocessing(images: Any) -> Any:
 
 
 def convert_to_float16(batch: dict[str, Any]) -> dict[str, Any]:
-    """`images` in half the memory, to three digits. A new dict.
+    """`images` as float16: half the memory, three digits.
 
-    >>> import numpy as np
     >>> convert_to_float16({"images": np.zeros((1, 2, 2, 3), np.float32)})["images"].dtype
     dtype('float16')
     """
     return {**batch, "images": images_of(batch, "convert_to_float16").astype("float16")}
+
+
+def pad_batch(batch: dict[str, Any], target_size: int, *, mask: str | None = None) -> dict[str, Any]:
+    """Returns a batch of `target_size` rows. With `mask="valid"`, a column of that name is True for real rows.
+
+    Values as long as `images` (or else as the first array) are columns; other values are left unchanged. A full batch
+    is returned as a shallow copy.
+
+    >>> pad_batch({"images": np.zeros((2, 4, 4, 3)), "texts": ["a", "b"]}, 4)["texts"]
+    ['a', 'b', 'b', 'b']
+    """
+    rows = _rows(batch)
+    missing = target_size - rows
+    out = {name: _longer(value, rows, missing) if missing > 0 else value for name, value in batch.items()}
+    if mask is not None:
+        out[mask] = jax_array(np.arange(max(target_size, rows)) < rows)
+    return out
+
+
+def _rows(batch: dict[str, Any]) -> int:
+    arrays = [value for value in batch.values() if getattr(value, "ndim", 0)]
+    leading = batch.get("images", arrays[0] if arrays else None)
+    if leading is None or not len(leading):
+        raise UsageError(
+            "a batch with at least one row",
+            got="an empty one" if batch else "no columns",
+            where="pad_batch",
+            fix="drop empty batches",
+        )
+    return len(leading)
+
+
+def _longer(value: Any, rows: int, missing: int) -> Any:
+    countable = hasattr(value, "__len__") and getattr(value, "ndim", 1) > 0
+    if not countable or isinstance(value, str | bytes | dict) or len(value) != rows:
+        return value
+    if isinstance(value, list | tuple):
+        return type(value)([*value, *[value[-1]] * missing])
+    if is_jax_array(value):
+        return concat_arrays([value, value[-1:].repeat(missing, axis=0)])
+    return np.concatenate([value, np.repeat(value[-1:], missing, axis=0)])

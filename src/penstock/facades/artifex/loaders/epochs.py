@@ -1,0 +1,195 @@
+"""The loaders of document 003: the core's row-number loader (`engine.row_loader`) over a dataset.
+
+Batches are the same with and without threads. At most `prefetch` finished batches wait; leaving the loop, Ctrl-C or an
+error ends the threads, and an error in a thread is raised in place of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core import randomness
+from penstock.core.errors import UsageError
+from penstock.core.randomness import U64
+from penstock.engine.loader import Loader, Run
+from penstock.engine.row_loader import RowBatches, row_definition
+from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
+
+Batch = dict[str, Any]
+Finish = Callable[[Batch, U64], Batch]
+
+
+class _Batches:
+    """Makes the dataset's own batch of some records, and finishes it with a random key per record."""
+
+    def __init__(self, dataset: BaseDataset, finish: Finish | None, seed: int) -> None:
+        self.dataset, self.finish = dataset, finish
+        self.base = np.uint64(randomness.key(seed, "finish"))
+
+    def __call__(self, rows: NDArray[np.int64], keys: U64 | None) -> Batch:
+        made = batch_at(self.dataset, rows)
+        if self.finish is None or keys is None:
+            return made
+        return self.finish(made, randomness.mix64(keys ^ self.base))
+
+
+def _nbytes(batch: Batch) -> int:
+    return sum(int(getattr(value, "nbytes", 0)) for value in batch.values())
+
+
+class DatasetLoader(Loader):
+    """A loader over a dataset. Each `for` is one epoch, the next one reshuffled; leaving early keeps the place.
+
+    Also `next(loader)`, `len(loader)`, `state_dict()`, `load_state_dict()`, `batch_at(step)`, `why(step, row)`.
+
+    >>> loader = DatasetLoader([{"x": i} for i in range(5)], 2, shuffle=False)
+    >>> [batch["x"].tolist() for batch in loader]
+    [[0, 1], [2, 3], [4]]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        seed: int = 0,
+        threads: int = 0,
+        prefetch: int = 2,
+        finish: Finish | None = None,
+        recipe: str = "",
+    ) -> None:
+        data = as_dataset(dataset)
+        if drop_last and len(data) < batch_size:
+            raise UsageError(
+                f"at least one batch of {batch_size} records",
+                got=f"{len(data)} records and drop_last=True",
+                where=type(data).__name__,
+                fix="a smaller batch_size, or drop_last=False",
+            )
+        definition = row_definition(
+            data,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            recipe=f" {recipe}",
+            keys=finish is not None,
+        )
+        output = RowBatches(_Batches(data, finish, seed), _nbytes)
+        super().__init__(definition, output, threads=threads, prefetch=max(1, prefetch))
+        self.dataset, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
+        self._run: Run | None = None
+
+    def __next__(self) -> Batch:
+        """The next batch of the epoch; StopIteration at its end, and then the next epoch."""
+        if self._run is None:
+            self._run = iter(self)
+        try:
+            batch: Batch = next(self._run)
+        except StopIteration:
+            self._run = None
+            raise
+        return batch
+
+    def rewind(self) -> None:
+        """Back to the first batch of the first epoch."""
+        self._run, self._step = None, 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_run": None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._run = None
+        super().load_state_dict(state)
+
+
+class PrefetchDataLoader(DatasetLoader):
+    """A loader whose batches are prepared on `num_workers` threads; 0 prepares them when asked.
+
+    >>> loader = PrefetchDataLoader([{"x": i} for i in range(5)], batch_size=2, shuffle=False)
+    >>> [batch["x"].tolist() for batch in loader]
+    [[0, 1], [2, 3], [4]]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        shuffle: bool = True,
+        num_workers: int = 2,
+        prefetch_size: int = 2,
+        *,
+        drop_last: bool = False,
+        seed: int = 0,
+    ) -> None:
+        for name, value, least in (("num_workers", num_workers, 0), ("prefetch_size", prefetch_size, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"{name} of at least {least}", got=repr(value), fix=f"{name}=2")
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            seed=seed,
+            threads=num_workers,
+            prefetch=prefetch_size,
+        )
+        self.num_workers, self.prefetch_size = num_workers, prefetch_size
+
+
+class MultiEpochLoader:
+    """`(epoch, batch)` for `num_epochs` epochs, each in its own order. Leaving the loop early keeps the place.
+
+    >>> loader = MultiEpochLoader(DatasetLoader([{"x": 1}, {"x": 2}], 2), num_epochs=3)
+    >>> [epoch for epoch, batch in loader]
+    [0, 1, 2]
+    """
+
+    def __init__(self, loader: DatasetLoader, num_epochs: int) -> None:
+        if isinstance(num_epochs, bool) or not isinstance(num_epochs, int) or num_epochs < 0:
+            raise UsageError("num_epochs of at least 0", got=repr(num_epochs), fix="num_epochs=10")
+        self.loader, self.num_epochs = loader, num_epochs
+
+    def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        if self.loader.epoch >= self.num_epochs:
+            self.loader.rewind()
+        while (epoch := self.loader.epoch) < self.num_epochs:
+            for batch in self.loader:
+                yield epoch, batch
+
+    def __len__(self) -> int:
+        """Batches in all epochs."""
+        return len(self.loader) * self.num_epochs
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loader.load_state_dict(state)
+
+
+def create_simple_data_loader(
+    dataset: Any, batch_size: int, shuffle: bool = True, drop_last: bool = False, *, seed: int = 0
+) -> DatasetLoader:
+    """Batches of every record once. `drop_last` leaves out a last batch that would be short.
+
+    >>> loader = create_simple_data_loader([{"x": i} for i in range(5)], batch_size=2)
+    >>> sorted(x for batch in loader for x in batch["x"].tolist())
+    [0, 1, 2, 3, 4]
+    """
+    return DatasetLoader(dataset, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+
+
+def create_multi_epoch_data_loader(
+    dataset: Any, batch_size: int, num_epochs: int, shuffle: bool = True, drop_last: bool = False, *, seed: int = 0
+) -> MultiEpochLoader:
+    """`(epoch, batch)` over `num_epochs` epochs, reshuffled each time."""
+    return MultiEpochLoader(
+        DatasetLoader(dataset, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed), num_epochs
+    )
