@@ -24,11 +24,11 @@ def code_id(value: Any) -> str:
     False
     """
     if isinstance(value, functools.partial):
-        return f"partial({code_id(value.func)}, {_data(value.args)}, {_data(value.keywords)})"
+        return f"partial({code_id(value.func)}, {plain_data(value.args)}, {plain_data(value.keywords)})"
     if inspect.ismethod(value):
         return f"{code_id(value.__func__)} of {_object(value.__self__)}"
     if inspect.isfunction(value):
-        return f"{value.__qualname__}#{_digest(_function(value))}"
+        return f"{value.__qualname__}#{digest(_function(value))}"
     if inspect.isbuiltin(value) or isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     return _object(value)
@@ -37,13 +37,13 @@ def code_id(value: Any) -> str:
 def _object(value: Any) -> str:
     kind = type(value)
     call = kind.__dict__.get("__call__")
-    body = f"#{_digest(_function(call))}" if inspect.isfunction(call) else ""
-    return f"{kind.__module__}.{kind.__qualname__}{body}{_data(getattr(value, '__dict__', {}))}"
+    body = f"#{digest(_function(call))}" if inspect.isfunction(call) else ""
+    return f"{kind.__module__}.{kind.__qualname__}{body}{plain_data(getattr(value, '__dict__', {}))}"
 
 
 def _function(function: Any) -> str:
     captured = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
-    return f"{_source(function)}|{_data(function.__defaults__)}|{_data(captured)}"
+    return f"{_source(function)}|{plain_data(function.__defaults__)}|{plain_data(captured)}"
 
 
 def _filled(cell: Any) -> bool:
@@ -68,20 +68,21 @@ def _code(code: CodeType) -> str:
     return f"{code.co_code.hex()}{constants}{code.co_names}"
 
 
-def _data(value: Any) -> str:
+def plain_data(value: Any) -> str:
     """Plain data by value, arrays by content, anything else by its type only."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
     if isinstance(value, list | tuple):
-        return "[" + ",".join(_data(v) for v in value) + "]"
+        return "[" + ",".join(plain_data(v) for v in value) + "]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{k}:{_data(v)}" for k, v in sorted(value.items(), key=lambda kv: str(kv[0]))) + "}"
+        return "{" + ",".join(f"{k}:{plain_data(v)}" for k, v in sorted(value.items(), key=lambda kv: str(kv[0]))) + "}"
     if hasattr(value, "tobytes") and hasattr(value, "dtype"):
-        return f"{value.dtype}{_digest(value.tobytes().hex())}"
+        return f"{value.dtype}{digest(value.tobytes().hex())}"
     if inspect.isfunction(value) or isinstance(value, functools.partial):
         return code_id(value)
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Returns a short hash of a text."""
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

@@ -7,7 +7,8 @@ Costs one block of 1,024 rows in memory. Which documents come out does not depen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import orjson
 
 from penstock.core.columns import Columns, row, rows_of, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
-from penstock.plan.definition import Definition
+from penstock.core.function_globals import globals_id
+from penstock.plan.definition import Definition, Mix
 from penstock.plan.row_source import KeptRows
 from penstock.sources.lines import Chunk
 from penstock.steps.base import Context, Step
@@ -110,6 +112,15 @@ class _Texts(ContentNode):
         return Fetched({_TEXT: texts[kept]}, used.rows(kept))
 
 
+def _functions(definition: Definition) -> Iterator[Any]:
+    """The user's functions in a pipeline."""
+    if isinstance(definition.origin, Mix):
+        for branch in definition.origin.branches:
+            yield from _functions(branch)
+    for step in definition.steps:
+        yield from (value for value in (getattr(step, f.name) for f in fields(step)) if callable(value))
+
+
 class PipelineTexts:
     """Satisfies `TextSource`: what `last` makes of the rows of a pipeline, without rejected records.
 
@@ -129,9 +140,14 @@ class PipelineTexts:
         return {"kind": "pipeline rows", "files": 1, "records": self.rows.size}
 
     def fingerprint(self) -> str:
-        """Of the pipeline; a larger budget is no other text."""
+        """Of the pipeline and of the code that its functions use; a larger budget is no other text."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         skips = "skip" if self.policy is not None else "raise"
-        return f"kept:{self.definition.fingerprint()}:{self.last.name}:{self.last.spec()}:{skips}"
+        used = "".join(f":{one}" for one in map(globals_id, _functions(self.definition)) if one)
+        return f"kept:{self.definition.fingerprint()}:{self.last.name}:{self.last.spec()}:{skips}{used}"
 
     def iterate(self, start: Any = None) -> Iterator[Chunk]:
         for block in self.rows.blocks(0 if start is None else int(start["offset"]), ROWS):
