@@ -266,7 +266,7 @@ class Pipeline:
         >>> ps.from_texts(["a"]).map(lambda record: {"text": record["text"] * 2}).peek()
         [{'text': 'aa'}]
         """
-        from penstock.steps.mapping import Map
+        from penstock.steps.map import Map
 
         return self.then(Map(function, version))
 
@@ -280,7 +280,7 @@ class Pipeline:
         >>> ps.from_arrays({"x": [1, 2]}).map_batches(lambda columns: {"x": columns["x"] * 2}).peek(1)
         [{'x': np.int64(2)}]
         """
-        from penstock.steps.mapping import MapBatches
+        from penstock.steps.map_batches import MapBatches
 
         return self.then(MapBatches(function, whole, version))
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.auto_threads import LONGER, TRIED, WATCHED, Pace, Trial
+from penstock.engine.auto_threads import MAX_SLOWDOWN, TRIAL_BATCHES, WATCHED_BATCHES, CostMonitor, ThreadTrial
 
 CHEAP, DEAR, BURST = 50e-6, 500e-6, 50e-3
 
 
 def moves_at(costs: list[float]) -> int | None:
     """The batch after which threads are taken, if batches cost this much processor time."""
-    pace = Pace()
+    monitor = CostMonitor()
     for number, cost in enumerate(costs):
-        if pace.watching and pace.end(cost, time.thread_time() - cost):
+        if monitor.watching and monitor.end(cost, time.thread_time() - cost):
             return number
     return None
 
@@ -25,39 +25,41 @@ def moves_at(costs: list[float]) -> int | None:
 @pytest.mark.parametrize("burst", [0, 1, 5])
 def test_one_dear_batch_among_cheap_ones_is_no_reason(burst: int) -> None:
     """The first opens files; any may work out the order of thousands to come."""
-    costs = [CHEAP] * (WATCHED + 1)
+    costs = [CHEAP] * (WATCHED_BATCHES + 1)
     costs[burst] = BURST
     assert moves_at(costs) is None
 
 
 def test_batches_that_are_all_dear_are() -> None:
-    assert moves_at([DEAR] * (WATCHED + 1)) == WATCHED
-    assert moves_at([CHEAP] * (WATCHED + 1)) is None
+    assert moves_at([DEAR] * (WATCHED_BATCHES + 1)) == WATCHED_BATCHES
+    assert moves_at([CHEAP] * (WATCHED_BATCHES + 1)) is None
 
 
 def test_plainly_dear_ones_are_not_watched_for_long() -> None:
     assert moves_at([BURST] * 9) == 2
 
 
-@pytest.mark.parametrize(("share", "worth"), [(0.0, True), (0.6, True), (LONGER - 0.05, True), (LONGER + 0.05, False)])
+@pytest.mark.parametrize(
+    ("share", "worth"), [(0.0, True), (0.6, True), (MAX_SLOWDOWN - 0.05, True), (MAX_SLOWDOWN + 0.05, False)]
+)
 def test_threads_are_given_up_when_the_trainer_waits_longer_with_them(share: float, worth: bool) -> None:
-    trial = Trial(1e-3, threads=2)
-    said = [trial.end(9e-3 if i < 6 else share * 1e-3) for i in range(6 + TRIED)]  # they have to catch up first
-    assert said[:-1] == [None] * (5 + TRIED) and said[-1] is worth
+    trial = ThreadTrial(1e-3, threads=2)
+    said = [trial.end(9e-3 if i < 6 else share * 1e-3) for i in range(6 + TRIAL_BATCHES)]  # they have to catch up first
+    assert said[:-1] == [None] * (5 + TRIAL_BATCHES) and said[-1] is worth
 
 
 def test_what_a_batch_cost_is_said_without_the_dearest() -> None:
-    pace = Pace()
-    for cost in (BURST, *[DEAR] * (WATCHED - 1), BURST):
-        pace.end(cost, time.thread_time() - cost)
-    assert pace.cost == pytest.approx(DEAR)
+    monitor = CostMonitor()
+    for cost in (BURST, *[DEAR] * (WATCHED_BATCHES - 1), BURST):
+        monitor.end(cost, time.thread_time() - cost)
+    assert monitor.cost == pytest.approx(DEAR)
 
 
 @pytest.mark.parametrize("after", range(1, 7))
 def test_moving_to_threads_neither_loses_nor_adds_a_batch(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it is the epoch's last batch that tips the scales."""
     calls = iter(range(1, 100))
-    monkeypatch.setattr(Pace, "end", lambda *_: next(calls) == after)
+    monkeypatch.setattr(CostMonitor, "end", lambda *_: next(calls) == after)
     loader = ps.from_arrays({"x": np.arange(24)}).shuffle(seed=1).batch(4).to_numpy()
     got = [batch["x"].tolist() for batch in loader]
     assert loader.step == len(got) == 6 and sorted(sum(got, [])) == list(range(24))
@@ -67,8 +69,8 @@ def test_moving_to_threads_neither_loses_nor_adds_a_batch(after: int, monkeypatc
 @pytest.mark.parametrize("worth", [True, False])
 def test_a_trial_neither_loses_nor_adds_a_batch(after: int, worth: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     moves, trials = iter(range(1, 1000)), iter(range(1, 1000))
-    monkeypatch.setattr(Pace, "end", lambda *_: next(moves) == 2)
-    monkeypatch.setattr(Trial, "end", lambda *_: worth if next(trials) == after else None)
+    monkeypatch.setattr(CostMonitor, "end", lambda *_: next(moves) == 2)
+    monkeypatch.setattr(ThreadTrial, "end", lambda *_: worth if next(trials) == after else None)
     loader = ps.from_arrays({"x": np.arange(24)}).shuffle(seed=1).batch(4).to_numpy()
     plain = ps.from_arrays({"x": np.arange(24)}).shuffle(seed=1).batch(4).to_numpy(threads=0)
     for _ in range(3):  # what was found holds for later epochs

@@ -165,7 +165,7 @@ def test_an_error_in_a_map_names_the_record_and_the_function() -> None:
             got.append(batch)
     assert len(got) == 1
     text = str(caught.value)
-    assert "divide in .map() to return" in text
+    assert "divide raised ZeroDivisionError in .map()" in text
     assert "ZeroDivisionError" in text
     assert "row 7" in text
     assert "fix:" in text
@@ -228,7 +228,7 @@ def test_auto_moves_to_threads_when_batches_are_slow() -> None:
 
 def test_stats_have_a_verdict() -> None:
     loader = numbers(100).batch(5).to_numpy()
-    assert loader.stats()["verdict"] == "nothing was taken yet"
+    assert loader.stats()["verdict"] == "no batch was taken yet"
     list(loader)
     stats = loader.stats()
     assert stats["batches_taken"] == 20

@@ -12,12 +12,12 @@ import pytest
 
 from penstock.core.errors import WorkerDied
 from penstock.engine import ordered_threads
-from penstock.engine.ordered_threads import Ordered
+from penstock.engine.ordered_threads import OrderedThreads
 
 
-def make(compute, start: int = 0, stop: int | None = 100, **options) -> Ordered:
+def make(compute, start: int = 0, stop: int | None = 100, **options) -> OrderedThreads:
     settings = {"threads": 2, "ahead": 4, "max_bytes": 1 << 20, "size_of": lambda item: 8} | options
-    return Ordered(compute, start, stop, **settings)
+    return OrderedThreads(compute, start, stop, **settings)
 
 
 def numbers(lo: int, hi: int) -> Sequence[int]:
@@ -127,7 +127,7 @@ def test_a_hang_is_reported_with_its_stack() -> None:
         next(run)
     assert time.monotonic() - began < 4
     assert "held.wait(20)" in str(caught.value)
-    assert "batches 0 to 0 in hand" in str(caught.value)
+    assert "computing batches 0 to 0" in str(caught.value)
     held.set()
 
 
@@ -147,7 +147,7 @@ def test_a_stall_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_dead_threads_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_threads, "_work", lambda *_: None)
+    monkeypatch.setattr(ordered_threads, "_run_thread", lambda *_: None)
     run = make(numbers)
     with pytest.raises(WorkerDied, match="threads to be alive"):
         next(run)

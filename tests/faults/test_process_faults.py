@@ -118,7 +118,7 @@ def test_a_crash_names_the_step_the_records_and_the_line() -> None:
         list(run)
     records = list(numbers().shuffle(seed=1).batch(10).to_numpy(threads=0).records())
     guilty = next(i for i, some in enumerate(records) if BAD in some)
-    named = re.match(r"in hand: steps? (\d+)(?: to (\d+))? \(records (\d+) \.\.\. (\d+)\)", caught.value.where)
+    named = re.match(r"computing steps? (\d+)(?: to (\d+))? \(records (\d+) \.\.\. (\d+)\)", caught.value.where)
     assert named is not None, caught.value.where
     lo, hi = int(named[1]), int(named[2] or named[1])
     assert lo <= guilty <= hi
@@ -275,7 +275,7 @@ def test_a_hanging_child_is_reported_with_its_stack(kind: str) -> None:
     assert re.match(r"batch \d+ from child process \d+ within 0.5 s", caught.value.expected)
     assert "no answer after" in caught.value.got
     assert re.search(r"test_process_faults.py\", line \d+ in hang", caught.value.where)
-    assert caught.value.fix == "mend what hangs there, or raise timeout="
+    assert caught.value.fix == "fix what hangs there, or raise timeout="
     assert time.monotonic() - began < 30
 
 
@@ -291,7 +291,7 @@ def test_restart_gives_the_same_batches(tmp_path: Path) -> None:
         return record
 
     pipeline = numbers().map(dies_once).batch(5)
-    with pytest.warns(RuntimeWarning, match=r"computing again[^$]*SIGKILL"):
+    with pytest.warns(RuntimeWarning, match=r"computing the steps of a lost child again[^$]*SIGKILL"):
         got = list(pipeline.to_numpy(workers=2, on_worker_death="restart"))
     assert_same_batches(list(numbers().batch(5).to_numpy(threads=0)), got)
     assert sorted(p.name for p in tmp_path.iterdir()) == [str(BAD), "50"]
@@ -307,7 +307,7 @@ def test_a_step_that_always_kills_is_not_tried_for_ever() -> None:
         drain(pipeline.to_numpy(isolate=True, on_worker_death="restart"), taken)
     assert taken == list(range(BAD // 5 * 5)), "the second child is careful: it gives all that comes before"
     assert len(told) <= 2
-    assert "in hand: step 6 (records 30 ... 34)" in caught.value.where
+    assert "computing step 6 (records 30 ... 34)" in caught.value.where
 
 
 # Leaving.

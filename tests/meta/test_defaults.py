@@ -30,7 +30,8 @@ from penstock.steps.decode_audio import DecodeAudio
 from penstock.steps.decode_images import DecodeImages
 from penstock.steps.filter import Filter
 from penstock.steps.limit import Repeat
-from penstock.steps.mapping import Map, MapBatches
+from penstock.steps.map import Map
+from penstock.steps.map_batches import MapBatches
 from penstock.steps.pack import Pack
 from penstock.steps.pad import Pad
 from penstock.steps.shuffle import Shuffle

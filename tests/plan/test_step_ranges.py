@@ -1,4 +1,4 @@
-"""Cuts against a plain loop."""
+"""StepRanges against a plain loop."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import UsageError
-from penstock.plan.step_ranges import Cut, Cuts
+from penstock.plan.step_ranges import StepRange, StepRanges
 
 
-def walk(size: int, plan: list[tuple[int, int]], keep: bool, steps: int) -> list[Cut]:
+def walk(size: int, plan: list[tuple[int, int]], keep: bool, steps: int) -> list[StepRange]:
     """Step by step: `plan` lists (batch rows, number of steps) of each stage.
 
     A tail too short for a batch is dropped by the stage that meets it, not left to a later one.
     """
-    out: list[Cut] = []
+    out: list[StepRange] = []
     epoch = offset = 0
     stages = iter(plan)
     rows, left = next(stages)
@@ -27,7 +27,7 @@ def walk(size: int, plan: list[tuple[int, int]], keep: bool, steps: int) -> list
         if size - offset < (1 if keep else rows):
             epoch, offset = epoch + 1, 0
         take = min(rows, size - offset)
-        out.append(Cut(epoch, offset, take))
+        out.append(StepRange(epoch, offset, take))
         offset += take
         left -= 1
     return out
@@ -41,33 +41,33 @@ def walk(size: int, plan: list[tuple[int, int]], keep: bool, steps: int) -> list
 def test_stages_cut_as_a_loop_does(size: int, plan: list[tuple[int, int]], keep: bool) -> None:
     plan = [(min(rows, size), steps) for rows, steps in plan]
     total = sum(steps for _, steps in plan)
-    cuts = Cuts.start(size, plan[0][0], keep)
+    ranges = StepRanges.start(size, plan[0][0], keep)
     step = plan[0][1]
     for rows, steps in plan[1:]:
-        cuts = cuts.then(step, cuts.row(step), rows)
+        ranges = ranges.then(step, ranges.row(step), rows)
         step += steps
-    assert [cuts.at(i) for i in range(total)] == walk(size, plan, keep, total)
-    assert all(cuts.row(i) == c.epoch * size + c.offset for i, c in enumerate(walk(size, plan, keep, total)))
+    assert [ranges.at(i) for i in range(total)] == walk(size, plan, keep, total)
+    assert all(ranges.row(i) == c.epoch * size + c.offset for i, c in enumerate(walk(size, plan, keep, total)))
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.booleans(), st.integers(0, 200))
 def test_epoch_end_is_the_first_step_of_the_next_epoch(size: int, rows: int, keep: bool, step: int) -> None:
-    cuts = Cuts.start(size, min(rows, size), keep)
-    end = cuts.epoch_end(step)
+    ranges = StepRanges.start(size, min(rows, size), keep)
+    end = ranges.epoch_end(step)
     assert end is not None
-    assert cuts.at(end) == Cut(cuts.at(step).epoch + 1, 0, min(rows, size))
-    assert cuts.at(end - 1).epoch == cuts.at(step).epoch
+    assert ranges.at(end) == StepRange(ranges.at(step).epoch + 1, 0, min(rows, size))
+    assert ranges.at(end - 1).epoch == ranges.at(step).epoch
 
 
 def test_endless() -> None:
-    cuts = Cuts.start(None, 4, keep=False)
-    assert cuts.at(10**12) == Cut(0, 4 * 10**12, 4)
-    assert cuts.epoch_end(5) is None
+    ranges = StepRanges.start(None, 4, keep=False)
+    assert ranges.at(10**12) == StepRange(0, 4 * 10**12, 4)
+    assert ranges.epoch_end(5) is None
 
 
 def test_a_batch_larger_than_the_epoch_is_refused() -> None:
     with pytest.raises(UsageError, match="at least one batch of 8 rows an epoch") as caught:
-        Cuts.start(5, 8, keep=False)
+        StepRanges.start(5, 8, keep=False)
     assert "5 rows" in str(caught.value)
     assert 'remainder="short"' in str(caught.value)
-    assert Cuts.start(5, 8, keep=True).at(1) == Cut(1, 0, 5)
+    assert StepRanges.start(5, 8, keep=True).at(1) == StepRange(1, 0, 5)

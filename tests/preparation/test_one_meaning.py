@@ -28,7 +28,7 @@ from penstock.preparation import pipeline_texts
 
 BROKEN, NULL, POISON = "broken line", "null text", "a map raises"
 COLUMNS = ["text", "n", "fate"]
-NOT_A_STRING, MAP_RAISED = "a string in column 'text'", "grow in .map() to return"
+NOT_A_STRING = "a string in column 'text'"
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def outcome(pipe: Pipe, name: str, n: int, skips: bool, above: bool) -> tuple[st
         if verb.name == "filter" and not keeps(n, verb.argument):
             return "rejected", None
         if verb.name == "map" and fate in (POISON, NULL):
-            return skipped(caught, MAP_RAISED)
+            return skipped(caught, f"grow raised {'ValueError' if fate == POISON else 'TypeError'} in .map()")
     return ("kept", None) if fate != NULL else skipped(skips, NOT_A_STRING)
 
 

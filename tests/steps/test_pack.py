@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.core.columns import Ragged, rows_of
 from penstock.sources.tokens import TokenArray
-from penstock.steps.masks import encode_runs, learnt
+from penstock.steps.loss_runs import encode_runs, trained
 from penstock.steps.pack import Pack
 from penstock.store.manifest import write_manifest
 from penstock.store.writer import ShardWriter
@@ -207,7 +207,7 @@ def test_runs_say_what_the_mask_said(masks, data):
     starts = np.array([data.draw(st.integers(0, len(m))) for m in masks])
     counts = np.array([data.draw(st.integers(0, len(m) - s)) for m, s in zip(masks, starts, strict=True)])
     want = [v for m, s, n in zip(masks, starts, counts, strict=True) for v in m[s : s + n]]
-    assert learnt(runs, starts, counts).tolist() == want
+    assert trained(runs, starts, counts).tolist() == want
 
 
 @pytest.mark.parametrize("verb", ["pack", "concat", "windows", "pad", "budget"])
@@ -265,7 +265,7 @@ def test_other_packs_every_epoch() -> None:
 
 
 WRONG = {
-    "length": (lambda: tokens([3]).pack(0), "a whole number of at least 1 for length in .pack()"),
+    "length": (lambda: tokens([3]).pack(0), "an integer of at least 1 for length in .pack()"),
     "strategy": (lambda: tokens([3]).pack(4, strategy="first_fit"), "strategy in .pack(), one of 'best_fit', 'concat'"),
     "overlong": (lambda: tokens([3]).pack(4, overlong="cut"), "overlong in .pack(), one of 'split'"),
     "labels": (lambda: tokens([3]).pack(4, labels="all"), "labels in .pack(), one of 'next', 'same', None"),

@@ -33,7 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def later(pipeline: ps.Pipeline) -> bool:
     """Whether batches of this pipeline are made as they are delivered."""
     loader = pipeline.to_numpy(threads=0)
-    work = Batches(loader._plan, loader._cuts, loader.output, False, loader._stats)
+    work = Batches(loader._plan, loader._ranges, loader.output, False, loader._stats)
     return all(isinstance(part.rows, PackRows) for part in work.read(0, 1))
 
 

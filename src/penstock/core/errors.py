@@ -39,7 +39,10 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         parts = [("got:  ", self.got), ("where:", self.where), ("fix:  ", self.fix)]
         lines = [f"  {name} {text}" for name, text in parts if text]
-        return "\n".join([f"expected {self.expected}", *lines])
+        return "\n".join([self._first_line(), *lines])
+
+    def _first_line(self) -> str:
+        return f"expected {self.expected}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.args, self.__dict__.copy())
@@ -113,6 +116,10 @@ class UserCodeError(StageError):
     row: int | None = None
     place: dict[str, object] | None = None
     more: tuple[UserCodeError, ...] = ()  # the same for the other rows of the block on which it raised
+    raised: bool = False  # whether `expected` says which exception the function raised
+
+    def _first_line(self) -> str:
+        return self.expected if self.raised else super()._first_line()
 
 
 class WorkerDied(StageError):

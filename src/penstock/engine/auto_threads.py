@@ -1,12 +1,12 @@
-"""Whether batches cost enough to be worth threads, and whether threads, once taken, are worth it.
+"""Decides with `threads=None` whether threads are worth their cost: `CostMonitor` before, `ThreadTrial` after a start.
 
-Wall time alone cannot tell: on a busy machine a cheap batch looks slow because somebody else had the core, and threads
-would make that worse. So the first batches, and later ones when batches have come to look slow, are watched closely:
-processor time of this thread, and whether it had to wait for storage. The first batch and the dearest of those watched
-do not count: they may have paid for opening files, or for the order of many batches to come.
+Wall time alone does not show it: on a busy machine a cheap batch looks slow because another process has the core, and
+threads would make that worse. So the first batches, and later ones once batches look slow, are measured in CPU time of
+this thread, and in how often it waited for storage. The first batch and the most expensive one are not counted: they
+may have opened files, or computed the order of many batches.
 
-Threads are of no use where the work keeps Python's lock (resampling audio does): then the trainer waits for a batch as
-long as making it took, or longer. So they are on trial for a few batches.
+Threads do not help where the work holds the GIL (resampling audio does): the trainer then waits for a batch as long as
+computing it takes, or longer. So threads are tried for a few batches, and stopped if the wait did not get shorter.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ try:
 except ImportError:  # not on Windows
     _WHO = None
 
-WORTH_A_THREAD = 300e-6  # seconds a batch; handing one over costs about a tenth of that
-PLAINLY = 20e-3
-WATCHED = 8  # batches watched closely
-TRIED = 12  # batches a trial lasts
-LONGER = 1.15  # the wait for a batch, in times of what it took without threads, from which they are given up
-GLANCE = 63  # a glance when none of these bits is set in a batch's number, while nothing is watched
+WORTH_A_THREAD = 300e-6  # seconds per batch; handing one over costs about a tenth of that
+CLEARLY_WORTH = 20e-3  # CPU seconds after which two batches are enough to decide
+WATCHED_BATCHES = 8  # batches that are measured
+TRIAL_BATCHES = 12  # batches of a trial
+MAX_SLOWDOWN = 1.15  # threads are stopped if the wait per batch exceeds this multiple of the cost without threads
+RECHECK_MASK = 63  # recheck when (batch number & mask) == 0, while nothing is measured
 
 
-class Pace:
-    """While `watching`, call `end` after each batch; it says True when threads are worth it. Otherwise `glance` now and
-    then, which says whether to watch again."""
+class CostMonitor:
+    """Measures what batches cost. While `watching`, call `end` after each batch; otherwise `recheck` now and then."""
 
     def __init__(self) -> None:
         self.watching = True
@@ -39,7 +38,7 @@ class Pace:
         self._waits = _waits()
 
     def end(self, wall: float, began: float) -> bool:
-        """`wall` seconds went by; `began` is the thread's processor time before the batch."""
+        """Measures one batch: its `wall` seconds, and the thread's CPU time `began` before it. True: use threads."""
         spent = time.thread_time() - began
         self._count += 1
         if self._count == 0:
@@ -47,15 +46,15 @@ class Pace:
         self._wall += wall
         self._cpu += spent
         self._most, self._longest = max(self._most, spent), max(self._longest, wall)
-        if self._count < (2 if self._cpu > PLAINLY else WATCHED):
+        if self._count < (2 if self._cpu > CLEARLY_WORTH else WATCHED_BATCHES):
             return False
         waited = self._wall > WORTH_A_THREAD * self._count and _waits() - self._waits >= self._count
         self.watching = False
         return waited or self._cpu - self._most > WORTH_A_THREAD * (self._count - 1)
 
-    def glance(self, waited: float) -> bool:
-        """`waited` is the time the trainer has waited for batches in all."""
-        if waited - self._waited > WORTH_A_THREAD * GLANCE and self._waited:
+    def recheck(self, waited: float) -> bool:
+        """Whether to measure again; `waited` is the total time that the trainer has waited for batches."""
+        if waited - self._waited > WORTH_A_THREAD * RECHECK_MASK and self._waited:
             self.watching, self._count = True, 0
             self._wall = self._cpu = self._most = self._longest = 0.0
             self._waits = _waits()
@@ -64,15 +63,15 @@ class Pace:
 
     @property
     def cost(self) -> float:
-        """Seconds a batch took, once `end` has said True."""
+        """Seconds per batch, once `end` has returned True."""
         return (self._wall - self._longest) / max(1, self._count - 1)
 
 
-class Trial:
-    """Call `end` with the wait for each batch since threads were taken; it says True or False when it knows."""
+class ThreadTrial:
+    """Whether threads help: call `end` with the wait for each batch since they started; True or False when decided."""
 
     def __init__(self, cost: float, threads: int) -> None:
-        self._cost, self._skip = cost, 2 * threads + 2  # until then threads only catch up
+        self._cost, self._skip = cost, 2 * threads + 2  # threads catch up first
         self._count, self._waited = 0, 0.0
 
     def end(self, waited: float) -> bool | None:
@@ -80,11 +79,11 @@ class Trial:
         if self._count <= self._skip:
             return None
         self._waited += waited
-        if self._count < self._skip + TRIED:
+        if self._count < self._skip + TRIAL_BATCHES:
             return None
-        return self._waited < LONGER * self._cost * TRIED
+        return self._waited < MAX_SLOWDOWN * self._cost * TRIAL_BATCHES
 
 
 def _waits() -> int:
-    """How often this thread gave up the core to wait for something."""
+    """How often this thread blocked (voluntary context switches)."""
     return resource.getrusage(_WHO).ru_nvcsw if _WHO is not None else 0

@@ -1,11 +1,11 @@
-"""The way of a batch: step numbers -> positions -> picks -> rows -> columns -> stages -> output.
+"""How a batch is computed: step number -> positions -> picks -> rows -> columns -> stages -> output.
 
-There is one way for every pipeline, and `batch_at`, iteration, threads and child processes all take it:
+One path for every pipeline; `batch_at`, iteration, threads and child processes all use it:
 
 1. `_block`: the steps around the wanted one become positions (`plan.step_ranges`, `engine.rank_rows`), and one call of
    `Node.pick` turns the positions of many steps into picks. `Node.open` prepares to read them.
 2. `read`: one call reads the rows of several consecutive steps; each step is a `Part` of them.
-3. `make`: the columns of one part (`Rows.columns`), what is done to a batch (`engine.stages`), and the output.
+3. `make`: the columns of one part (`Rows.columns`), then the stages (`engine.stages`), then the output.
 
 Everything here is a pure function of the plan and the step numbers; any thread may call it.
 """
@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
 from penstock.engine.output import Output
-from penstock.engine.rank_rows import dealt, gathered, stretches
-from penstock.engine.stages import Block, Part, Working, stages_of
+from penstock.engine.rank_rows import positions_by_cost, positions_in_order, rows_by_cost
+from penstock.engine.stages import BatchInProgress, Block, Part, stages_of
 from penstock.engine.stats import Stats
 from penstock.plan.build import Plan
-from penstock.plan.step_ranges import Cuts
+from penstock.plan.step_ranges import StepRanges
 from penstock.steps.picks import Picks
 
 if TYPE_CHECKING:
-    from penstock.steps.planned import PlannedBatches
+    from penstock.steps.planned_batches import PlannedBatches
 
 KEPT_BLOCKS = 4
 
@@ -38,15 +38,17 @@ KEPT_BLOCKS = 4
 class Batches:
     """Computes the batches of one plan for one output."""
 
-    def __init__(self, plan: Plan, cuts: Cuts, output: Output, pad: bool, stats: Stats) -> None:
-        self.plan, self.cuts, self.output, self.pad, self.stats = plan, cuts, output, pad, stats
+    def __init__(self, plan: Plan, ranges: StepRanges, output: Output, pad: bool, stats: Stats) -> None:
+        self.plan, self.ranges, self.output, self.pad, self.stats = plan, ranges, output, pad, stats
         self.stages = stages_of(plan, pad)
         self._ids = plan.root.facts.ids
         self._memory = output.memory if all(stage.final_dtypes for stage in self.stages) else None
         self._expands = output.expands and not self.stages
         batch = plan.definition.batch
         self._balance = plan.definition.world > 1 and batch is not None and batch.balance
-        self._counts = plan.root.facts.per_batch is not None and plan.definition.world > 1 and not plan.whole
+        self._counts = (
+            plan.root.facts.per_batch is not None and plan.definition.world > 1 and not plan.needs_global_batch
+        )
         self._blocks: dict[int, Block] = {}
         self._lock = threading.Lock()
         self._turn = 0
@@ -76,7 +78,7 @@ class Batches:
         return parts
 
     def make(self, part: Part) -> Any:
-        """One batch, from rows that have been read."""
+        """Makes one batch from rows that have been read."""
         rows, start, stop, _, _ = part
         if self._expands and (small := rows.compact(start, stop)) is not None:
             return self.output.expand(small)
@@ -87,9 +89,9 @@ class Batches:
 
     def _staged(self, part: Part, columns: Columns) -> Columns:
         self._turn = (self._turn + 1) & 7
-        timed = not self._turn  # one in eight is timed, for all of them
+        timed = not self._turn  # one in eight is timed and counted eight times
         began = time.perf_counter() if timed else 0.0
-        batch = Working(part, columns)
+        batch = BatchInProgress(part, columns)
         for stage in self.stages:
             stage(batch)
         if timed:
@@ -103,27 +105,27 @@ class Batches:
         return block.picks.rows(slice(first, last))
 
     def rows(self, step: int, row: int) -> Picks:
-        """The picks that really make one row of this rank's batch `step`; reads the batch's data to know them."""
+        """The picks of one row of this rank's batch `step` after replacements; reads the batch to find them."""
         part = self.read(step, step + 1)[0]
         return part.rows.picks.rows(slice(part.start + row, min(part.start + row + 1, part.stop)))
 
     def _block(self, step: int) -> Block:
-        """The block of steps that holds `step`: order is computed for many batches in one call, and kept."""
-        stage = self.cuts.stage(step)
+        """The block of steps that contains `step`. The order of many batches is computed in one call, and kept."""
+        section = self.ranges.section(step)
         root = self.plan.root
         if root.batch_plan is not None:
             per_rank = root.batch_plan.rows
-        elif self.plan.whole or self._counts:
-            per_rank = stage.rows
+        elif self.plan.needs_global_batch or self._counts:
+            per_rank = section.rows
         else:
-            per_rank = -(-stage.rows // self.plan.definition.world)
+            per_rank = -(-section.rows // self.plan.definition.world)
         wide = max(1, root.facts.ahead // per_rank)
-        number = (step - stage.step) // wide
+        number = (step - section.step) // wide
         with self._lock:
             block = self._blocks.get(number)
             if block is None or not block.lo <= step < block.hi:
                 began = time.perf_counter()
-                lo = stage.step + number * wide
+                lo = section.step + number * wide
                 block = self._plan_block(step, lo, lo + wide)
                 self._blocks[number] = block
                 while len(self._blocks) > KEPT_BLOCKS:
@@ -132,34 +134,34 @@ class Batches:
         return block
 
     def _plan_block(self, step: int, lo: int, hi: int) -> Block:
-        """Picks of the steps of [lo, hi) that are in the epoch and stage of `step`."""
-        cuts, definition, full = self.cuts, self.plan.definition, self.cuts.stage(step).rows
-        rank, world = (0, 1) if self.plan.whole else (definition.rank, definition.world)
-        cut = cuts.at(step)
-        lo = max(lo, step - cut.offset // full, cuts.stage(step).step)
-        hi = min(hi, cuts.stage_end(step), cuts.epoch_end(step) or hi)
-        first, last = cuts.at(lo), cuts.at(hi - 1)
+        """The block of the steps of [lo, hi) that are in the epoch and section of `step`."""
+        ranges, definition, full = self.ranges, self.plan.definition, self.ranges.section(step).rows
+        rank, world = (0, 1) if self.plan.needs_global_batch else (definition.rank, definition.world)
+        current = ranges.at(step)
+        lo = max(lo, step - current.offset // full, ranges.section(step).step)
+        hi = min(hi, ranges.section_end(step), ranges.epoch_end(step) or hi)
+        first, last = ranges.at(lo), ranges.at(hi - 1)
         root = self.plan.root
         if root.batch_plan is not None:
-            return self._planned_block(root.batch_plan, lo, hi, first.offset, cut.epoch)
+            return self._planned_block(root.batch_plan, lo, hi, first.offset, current.epoch)
         offsets = np.arange(hi - lo) * full + first.offset
         everyone: Picks | None = None
         rows: list[NDArray[np.int64]] = []
         if self._counts or self._balance:
-            everyone = root.pick(np.arange(first.offset, int(offsets[-1]) + last.rows), cut.epoch)
+            everyone = root.pick(np.arange(first.offset, int(offsets[-1]) + last.rows), current.epoch)
             if self._balance:
-                rows = dealt(root.costs(everyone), full, definition.rank, definition.world, self.pad)
-        mine = stretches(offsets, full, last.rows, rank, world, self.pad)
-        if rows and not self.plan.whole:
-            mine = gathered(offsets, rows, last.rows)
+                rows = rows_by_cost(root.costs(everyone), full, definition.rank, definition.world, self.pad)
+        mine = positions_in_order(offsets, full, last.rows, rank, world, self.pad)
+        if rows and not self.plan.needs_global_batch:
+            mine = positions_by_cost(offsets, rows, last.rows)
         position, counts, real = mine
         if not counts.all():  # a share of 0 rows has the columns of this row, past the edges, of which it takes none
             position = np.append(position, offsets[-1])
         size = root.size
         if size is not None and self.pad:
             position = np.minimum(position, size - 1)  # padding rows repeat the epoch's last row; `valid` says so
-        slot = position if size is None else position + cut.epoch * size
-        picks = root.pick(position, cut.epoch).with_slot(slot)
+        slot = position if size is None else position + current.epoch * size
+        picks = root.pick(position, current.epoch).with_slot(slot)
         read = root.open(picks, self._expands)
         block = Block(lo, hi, picks, [0, *np.cumsum(counts).tolist()], real.tolist(), read)
         if everyone is None:
@@ -168,7 +170,7 @@ class Batches:
         return block._replace(everyone=everyone if self._counts else None, all_edges=all_edges, assigned=rows)
 
     def _planned_block(self, planned: PlannedBatches, lo: int, hi: int, offset: int, epoch: int) -> Block:
-        """The same where the plan says which records a step has, and each rank takes its share of them."""
+        """The same for planned batches (`.bucket()`, `.batch_tokens()`): the plan says which records a step has."""
         batches = planned.batches(np.arange(offset, offset + hi - lo), epoch)
         share = planned.share(batches, self.plan.definition.rank, self.plan.definition.world)
         everyone = planned.picks(batches.records, epoch) if self._counts else None

@@ -1,8 +1,7 @@
-"""The loader: iterate, save, restore, look at any batch.
+"""The loader: iterates, saves and restores its position, computes any batch.
 
-Each `for` runs to the end of the current epoch; the next one is the next epoch, reshuffled. Leaving a loop early
-keeps the place: the next `for` goes on from there. The place moves when a batch is taken, never when it is merely
-prepared.
+Each `for` runs to the end of the current epoch; the next `for` is the next epoch, reshuffled. After leaving a loop
+early, the next `for` continues there. The position moves when a batch is taken, not when it is computed ahead.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from numpy.typing import NDArray
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import UsageError
 from penstock.core.pickling import Portable
-from penstock.engine.auto_threads import GLANCE, Pace, Trial
+from penstock.engine.auto_threads import RECHECK_MASK, CostMonitor, ThreadTrial
 from penstock.engine.batches import Batches
-from penstock.engine.ordered_threads import Ordered
+from penstock.engine.ordered_threads import OrderedThreads
 from penstock.engine.output import Output
 from penstock.engine.stages import Part
 from penstock.engine.stats import Stats
 from penstock.plan import state as states
 from penstock.plan.build import build
 from penstock.plan.definition import Definition, Mix
-from penstock.plan.step_ranges import Cuts
+from penstock.plan.step_ranges import StepRanges
 from penstock.steps.picks import Picks
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.processes.isolated import Isolated
 
-    Items = Ordered | Isolated
+    Items = OrderedThreads | Isolated
     BatchT = TypeVar("BatchT", default=Any)  # a plain `Loader` is a `Loader[Any]`
 else:
     from typing import TypeVar
@@ -45,9 +44,9 @@ else:
 Run = Generator[BatchT, None, None]  # the batches of one `for`
 PREFETCH = 3
 MAX_BYTES = 512 << 20
-APART_BYTES = 4 << 20  # tiny batches are computed together up to this many bytes on threads...
+THREADED_RANGE_BYTES = 4 << 20  # small batches are computed together up to this many bytes on threads...
+INLINE_RANGE_BYTES = 8 << 20  # ...and without threads: what was read should still be in the CPU cache on delivery
 ORDER_ROWS = 1 << 18  # rows whose picks are computed together where nothing is read
-NEAR_BYTES = 8 << 20  # ...and without: what was read should still be in a cache when it is delivered
 
 
 class Loader(Portable, Generic[BatchT]):
@@ -75,12 +74,12 @@ class Loader(Portable, Generic[BatchT]):
             ("threads", threads, 0), ("prefetch", prefetch, 1), ("max_bytes", max_bytes, 1), ("workers", workers, 0)
         ):  # fmt: skip
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise UsageError(f"a whole number of at least {least} for {name}=", got=repr(value))
+                raise UsageError(f"an integer of at least {least} for {name}=", got=repr(value))
         if not isinstance(isolate, bool) or on_worker_death not in ("raise", "restart"):
             raise UsageError(
                 'isolate=True or False and on_worker_death="raise" or "restart"',
                 got=f"{isolate!r} and {on_worker_death!r}",
-                fix="workers=n says how many child processes",
+                fix="for n child processes write workers=n",
             )
         self.definition, self.output = definition, output
         self._plan = build(definition)
@@ -90,49 +89,47 @@ class Loader(Portable, Generic[BatchT]):
             warnings.warn(warning, UserWarning, stacklevel=4)  # past the wrapper of `to_*`
         self._rows = batch.rows(definition.world)
         keep = batch.remainder != "drop"
-        self._cuts = Cuts.start(self._plan.root.size, self._rows, keep)
+        self._ranges = StepRanges.start(self._plan.root.size, self._rows, keep)
         self._pad = batch.remainder == "pad"
         self._workers, self._on_worker_death = workers or int(isolate), on_worker_death
         self._threads = max(1, usable_cores() // self._workers) if threads is None and self._workers else threads
         self._prefetch, self._max_bytes, self._timeout = prefetch, max_bytes, timeout
         self._stats = Stats()
-        self._settled: int | None = None  # with threads=None: how many were found to be best
+        self._settled: int | None = None  # with threads=None: the number that was found best
         self._step = 0
 
-    # Iteration.
-
     def __iter__(self) -> Run[BatchT]:
-        stop = self._cuts.epoch_end(self._step)
+        stop = self._ranges.epoch_end(self._step)
         return _run(self, stop, *self._begin(self._step, stop, self._threads or self._settled or 0))
 
     def __len__(self) -> int:
-        """Batches in one whole epoch."""
-        if self._cuts.size is None:
-            raise TypeError("an endless loader has no length: .take(n) before .batch() gives it one")
-        return self._cuts.steps(self._rows)
+        """Batches in one full epoch."""
+        if self._ranges.size is None:
+            raise TypeError("an endless loader has no length: add .take(n) before .batch()")
+        return self._ranges.steps(self._rows)
 
     @property
     def step(self) -> int:
-        """The number of the batch that comes next, counted over all epochs."""
+        """The number of the next batch, counted over all epochs."""
         return self._step
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batch that comes next."""
-        return self._cuts.at(self._step).epoch
+        """The epoch of the next batch."""
+        return self._ranges.at(self._step).epoch
 
     def batch_at(self, step: int) -> BatchT:
-        """The very batch of a past or future step, computed now. The loader's place does not move."""
+        """Computes the batch of any past or future step. Does not move the loader's position."""
         batch: BatchT = self._work().batches(_step_number(step), step + 1)[0]
         return batch
 
     def why(self, step: int, row: int = 0) -> dict[str, Any]:
-        """Which record, offsets and random key made a row of this rank's batch `step`."""
+        """The provenance of a row of this rank's batch `step`: record, offsets and seed."""
         work = self._work()
         picks = work.rows(_step_number(step), row)
         if not len(picks):
             raise UsageError("a row of the batch", got=f"row {row} of step {step}", fix="rows count from 0")
-        cut = self._cuts.at(step)
+        cut = self._ranges.at(step)
         return {
             "step": step,
             "row": row,
@@ -146,11 +143,11 @@ class Loader(Portable, Generic[BatchT]):
         }
 
     def records(self) -> Iterator[NDArray[np.int64]]:
-        """The record numbers of each batch of this rank, from the current place to the end of the epoch.
+        """The record numbers of each batch of this rank, from the current position to the end of the epoch.
 
-        Order only: no data is read. A filter or a bad record may replace some when the batch is made.
+        Reads no data. A filter or a bad record may replace some of them when the batch is computed.
         """
-        stop = self._cuts.epoch_end(self._step)
+        stop = self._ranges.epoch_end(self._step)
         work = self._work()
         step = self._step
         while stop is None or step < stop:
@@ -160,52 +157,51 @@ class Loader(Portable, Generic[BatchT]):
     def order(self, start: int, stop: int) -> Iterator[Picks]:
         """The planned picks of steps [start, stop), all ranks' rows in order, in blocks. No data is read."""
         while start < stop:
-            end = min(stop, self._cuts.epoch_end(start) or stop, self._cuts.stage_end(start))
-            first, last = self._cuts.at(start), self._cuts.at(end - 1)
+            end = min(stop, self._ranges.epoch_end(start) or stop, self._ranges.section_end(start))
+            first, last = self._ranges.at(start), self._ranges.at(end - 1)
             after = last.offset + last.rows
             for row in range(first.offset, after, ORDER_ROWS):
                 yield self._plan.root.pick(np.arange(row, min(after, row + ORDER_ROWS)), first.epoch)
             start = end
 
     def seek_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of an epoch."""
-        size = self._cuts.size
+        """Moves to the start of an epoch."""
+        size = self._ranges.size
         if size is None or isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise UsageError("an epoch of at least 0 of a loader that has an end", got=repr(epoch))
-        self._cuts = Cuts.start(size, self._rows, self._cuts.keep)
-        self._step = epoch * self._cuts.steps(self._rows)
+        self._ranges = StepRanges.start(size, self._rows, self._ranges.keep)
+        self._step = epoch * self._ranges.steps(self._rows)
 
     def next_epoch(self) -> None:
-        """Leaves what remains of the epoch that has begun; does nothing at an epoch's first batch."""
-        end = self._cuts.epoch_end(self._step)
-        if end is not None and self._cuts.at(self._step).offset:
+        """Skips the rest of the current epoch; does nothing before an epoch's first batch."""
+        end = self._ranges.epoch_end(self._step)
+        if end is not None and self._ranges.at(self._step).offset:
             self._step = end
 
-    # State.
-
     def state_dict(self) -> dict[str, Any]:
-        """Where the run is, as plain JSON under 1 KB, the same on every rank."""
-        return states.save(self._plan, self._cuts, self._step)
+        """The position of the run as plain JSON, under 1 KB, the same on every rank."""
+        return states.save(self._plan, self._ranges, self._step)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a saved state; ranks, threads and batch size may differ from those it was saved with."""
+        """Resumes from a saved state; world size, threads and batch size may differ from when it was saved."""
         if isinstance(state, dict) and "mix" in state:
             self._rebuild(states.reweighted(self.definition, state["mix"]))
-        self._cuts, self._step = states.restore(state, self._plan, self._cuts, self._rows)
+        self._ranges, self._step = states.restore(state, self._plan, self._ranges, self._rows)
 
     def set_weights(self, weights: Sequence[float]) -> None:
-        """Other proportions of a mixture, from the next batch on. What was given before stays as it was."""
+        """Changes the weights of a mixture from the next batch on. Earlier batches stay the same."""
         origin = self.definition.origin
-        stages = [*(origin.stages if isinstance(origin, Mix) else ()), (self._cuts.row(self._step), tuple(weights))]
+        stages = [
+            *(origin.stages if isinstance(origin, Mix) else ()),
+            (self._ranges.row(self._step), tuple(weights)),
+        ]
         self._rebuild(states.reweighted(self.definition, stages))
 
     def _rebuild(self, definition: Definition) -> None:
         self.definition, self._plan = definition, build(definition)
 
-    # What happened.
-
     def stats(self) -> dict[str, Any]:
-        """Seconds per stage, waits, one sentence of verdict, and what an epoch leaves out."""
+        """Seconds per stage, waiting time, a verdict in one sentence, and what an epoch leaves out."""
         facts = self._stats.summary()
         facts["left_out"] = self._plan.left_out(self._rows)
         facts["skipped"] = self._plan.ledger.total
@@ -214,7 +210,7 @@ class Loader(Portable, Generic[BatchT]):
 
     @property
     def ledger(self) -> Any:
-        """What was refused, and why."""
+        """The skipped records, and why each was skipped."""
         return self._plan.ledger
 
     def __getstate__(self) -> dict[str, Any]:
@@ -232,10 +228,10 @@ class Loader(Portable, Generic[BatchT]):
         return f"Loader(to={self.output.name}, step={self._step}, threads={threads}{shown})"
 
     def _work(self) -> Batches:
-        return Batches(self._plan, self._cuts, self.output, self._pad, self._stats)
+        return Batches(self._plan, self._ranges, self.output, self._pad, self._stats)
 
     def _begin(self, step: int, stop: int | None, threads: int) -> tuple[Items, Callable[[Any], Any] | None]:
-        """Starts computing batches [step, stop); gives the items and what is still to do to each."""
+        """Starts computing batches [step, stop). Returns the items and the function that completes each, if any."""
         work = self._work()
         if self._workers:
             from penstock.engine.processes.isolated import Isolated
@@ -252,7 +248,7 @@ class Loader(Portable, Generic[BatchT]):
                 on_death=self._on_worker_death,
             )
             return isolated, None
-        ordered = Ordered(
+        ordered = OrderedThreads(
             work.batches if threads else work.read,
             step,
             stop,
@@ -260,7 +256,7 @@ class Loader(Portable, Generic[BatchT]):
             ahead=self._prefetch,
             max_bytes=self._max_bytes,
             size_of=self.output.nbytes if threads else _part_bytes,
-            range_bytes=APART_BYTES if threads else NEAR_BYTES,
+            range_bytes=THREADED_RANGE_BYTES if threads else INLINE_RANGE_BYTES,
             timeout=self._timeout,
         )
         return ordered, None if threads else work.make
@@ -269,13 +265,13 @@ class Loader(Portable, Generic[BatchT]):
 def _run(loader: Loader[BatchT], stop: int | None, items: Items, deliver: Callable[[Any], Any] | None) -> Run[BatchT]:
     """One `for` over a loader, up to batch `stop`. Dropping it, leaving the loop or Ctrl-C ends its threads.
 
-    With `threads=None` batches are computed in the trainer's own thread while that takes less time than handing them
-    over would, and on threads as soon as it does not, if they help. The batches are the same.
+    With `threads=None` batches are computed in the trainer's own thread while that is cheaper than handing them over,
+    and on threads otherwise, if they help. The batches are the same.
     """
     clock, stats, at = time.perf_counter, loader._stats, loader._step
-    pace = Pace() if loader._threads is None and loader._settled is None else None
-    trial: Trial | None = None
-    watching, move = pace is not None, -1
+    monitor = CostMonitor() if loader._threads is None and loader._settled is None else None
+    trial: ThreadTrial | None = None
+    watching, move = monitor is not None, -1
     take = iter(items)
     try:
         while True:
@@ -290,7 +286,7 @@ def _run(loader: Loader[BatchT], stop: int | None, items: Items, deliver: Callab
             elif at & 7:
                 batch = deliver(batch)
                 now = clock()
-            else:  # one in eight is timed, for all of them
+            else:  # one in eight is timed and counted eight times
                 middle = clock()
                 batch = deliver(batch)
                 now = clock()
@@ -302,12 +298,12 @@ def _run(loader: Loader[BatchT], stop: int | None, items: Items, deliver: Callab
             stats.ended = now
             if stats.began is None:
                 stats.began = began
-            if pace is not None and (watching or not at & GLANCE):
-                if watching and pace.end(now - began, cpu):
+            if monitor is not None and (watching or not at & RECHECK_MASK):
+                if watching and monitor.end(now - began, cpu):
                     move = usable_cores()
-                    trial, pace, watching = Trial(pace.cost, move), None, False
+                    trial, monitor, watching = ThreadTrial(monitor.cost, move), None, False
                 else:
-                    watching = pace.watching if watching else pace.glance(stats.waited)
+                    watching = monitor.watching if watching else monitor.recheck(stats.waited)
             elif trial is not None and (worth := trial.end(now - began)) is not None:
                 trial, loader._settled = None, usable_cores() if worth else 0
                 move = -1 if worth else 0

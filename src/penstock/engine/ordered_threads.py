@@ -1,16 +1,16 @@
-"""Threads that work out of order and answer in order.
+"""Threads that compute items out of order and deliver them in order.
 
 Contract. If the code does otherwise, the code is wrong.
-  1. Success: `compute(lo, hi)` is called for consecutive ranges covering [start, stop); every item is given once, in
-  order. 2. Failure: when item k fails, all items before k are given first; then the exception is raised; nothing
-  follows.
-  3. Close, drop or interpreter exit: no new range is begun, threads end after the one in hand, results are freed.
-  4. Bounds: no range is begun while `ahead` items (or a range for each thread and two more) or `max_bytes` bytes wait,
-  except the one that is needed next.
-  5. A thread that dies or stalls is reported by name and stack, never waited for without end.
+  1. Success: `compute(lo, hi)` is called for consecutive ranges that cover [start, stop). Every item is delivered once,
+     in order.
+  2. Failure: when item k fails, all items before k are delivered first, then the exception is raised. Nothing follows.
+  3. Close, drop or interpreter exit: no new range is started, threads end after their current range, results are freed.
+  4. Bounds: no range is started while `ahead` items (or one range per thread and two more) or `max_bytes` bytes wait,
+     except the range that is needed next.
+  5. A thread that dies or stalls is reported with its stack. The consumer never waits for it without a limit.
 
-All bookkeeping is the consumer's: it hands out ranges through one queue and takes answers from another, so that nothing
-is locked and a thread costs the trainer no more than two calls into C for each range.
+The consumer does all bookkeeping: it puts ranges into one queue and takes results from another. So there is no lock,
+and a range costs the trainer two calls into C.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import WorkerDied
 
-STALL_SECONDS = 30.0  # after which a wait is reported
-CHECK_SECONDS = 1.0  # how often a waiting consumer looks whether the threads live
-RANGE_SECONDS = 2e-3  # tiny items are computed together up to this much time, and to `range_bytes`
+STALL_SECONDS = 30.0  # a longer wait is reported
+CHECK_SECONDS = 1.0  # how often a waiting consumer checks that the threads are alive
+RANGE_SECONDS = 2e-3  # small items are computed together up to this time, and up to `range_bytes`
 
 Items = Sequence[Any] | NDArray[Any]
 Compute = Callable[[int, int], Items]
@@ -46,24 +46,24 @@ class _Result(NamedTuple):
     error: BaseException | None
 
 
-class _Desk:
-    """What the consumer and the threads share. It knows nothing of the consumer, so that a dropped one is collected."""
+class _Queues:
+    """What the consumer and the threads share. Holds no reference to the consumer, so a dropped one is collected."""
 
     def __init__(self, compute: Compute) -> None:
         self.compute = compute
         self.todo: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
         self.done: SimpleQueue[_Result] = SimpleQueue()
-        self.busy: dict[int, tuple[int, int]] = {}  # thread id -> range in hand
+        self.busy: dict[int, tuple[int, int]] = {}  # thread id -> its current range
         self.over = False
 
     def end(self, threads: int) -> None:
-        """No range is begun any more; threads that wait for one go home."""
+        """Starts no further range; ends the threads that wait for one."""
         self.over = True
         for _ in range(threads):
             self.todo.put(None)
 
 
-_open: weakref.WeakSet[Ordered] = weakref.WeakSet()
+_open: weakref.WeakSet[OrderedThreads] = weakref.WeakSet()
 
 
 @atexit.register
@@ -72,8 +72,8 @@ def _close_all() -> None:
         run.close()
 
 
-class Ordered:
-    """An iterator over `compute`'s items, worked out ahead of time on threads."""
+class OrderedThreads:
+    """An iterator over the items of `compute`, computed ahead on threads."""
 
     def __init__(
         self,
@@ -90,31 +90,29 @@ class Ordered:
     ) -> None:
         self._compute, self._size_of = compute, size_of
         self._next, self._stop = start, stop
-        self._taken = start  # items handed to the consumer
+        self._taken = start  # items delivered to the consumer
         self._ahead, self._max_bytes, self._timeout = ahead, max_bytes, timeout
         self._range_bytes = range_bytes
-        self._grain = 1  # items per range; grows while ranges are small and quick
-        self._item_bytes: int | None = None  # unknown before the first answer
-        self._ready: dict[int, _Result] = {}  # answers that came before their turn
+        self._range_items = 1  # items per range; grows while ranges are small and fast
+        self._item_bytes: int | None = None  # unknown before the first result
+        self._ready: dict[int, _Result] = {}  # results that came before their turn
         self._closed = False
         self._items: Items = ()
         self._place = 0
         self._error: BaseException | None = None
-        self._desk = _Desk(compute)
+        self._queues = _Queues(compute)
         self._threads = [
-            threading.Thread(target=_work, args=(self._desk,), name=f"penstock-{i}", daemon=True)
+            threading.Thread(target=_run_thread, args=(self._queues,), name=f"penstock-{i}", daemon=True)
             for i in range(threads)
         ]
         _open.add(self)
         for thread in self._threads:
             thread.start()
         if threads:
-            self._hand_out()
-
-    # The consumer's side.
+            self._enqueue_ranges()
 
     def __iter__(self) -> Iterator[Any]:
-        """The same as `next` again and again, with less work for each item."""
+        """The same as calling `next` repeatedly, with less overhead per item."""
         while True:
             items, self._items = self._items[self._place :], ()
             for item in items:
@@ -144,25 +142,25 @@ class Ordered:
         if self._threads:
             result = self._wait()
         else:
-            result = _answer(self._compute, *self._begin())
+            result = _compute_range(self._compute, *self._next_range())
             self._tune(result)
         self._items, self._place, self._error = result.items, 0, result.error
         if result.error is not None:
-            self._desk.over = True
+            self._queues.over = True
         elif self._threads:
-            self._hand_out()
+            self._enqueue_ranges()
 
     def _wait(self) -> _Result:
-        """The answer whose turn it is; those that come meanwhile are kept."""
-        began, told = time.perf_counter(), False
-        self._hand_out()
+        """The next result in order; results that arrive early are kept."""
+        began, warned = time.perf_counter(), False
+        self._enqueue_ranges()
         while (result := self._ready.pop(self._taken, None)) is None:
             try:
-                come = self._desk.done.get(timeout=CHECK_SECONDS if self._timeout is None else self._timeout / 8)
+                come = self._queues.done.get(timeout=CHECK_SECONDS if self._timeout is None else self._timeout / 8)
             except Empty:
                 waited = time.perf_counter() - began
-                self._look(waited, told)
-                told = told or waited > STALL_SECONDS
+                self._check_threads(waited, warned)
+                warned = warned or waited > STALL_SECONDS
                 continue
             if self._closed:
                 raise StopIteration
@@ -170,13 +168,13 @@ class Ordered:
             self._tune(come)
         return result
 
-    def _look(self, waited: float, told: bool) -> None:
-        """Called while waiting: are the threads alive, and is the wait still reasonable?"""
+    def _check_threads(self, waited: float, warned: bool) -> None:
+        """Called while waiting: raises if all threads ended or the timeout passed, warns about a stall."""
         if not any(thread.is_alive() for thread in self._threads):
             self._closed = True
             raise WorkerDied(
                 "the loader's threads to be alive",
-                got="all of them ended without an answer",
+                got="all of them ended without a result",
                 where=f"batch {self._taken}",
                 fix="run with threads=0 to see more",
             )
@@ -184,11 +182,11 @@ class Ordered:
             self._closed = True
             raise WorkerDied(
                 f"batch {self._taken} within {self._timeout:g} s",
-                got=f"no answer after {waited:.1f} s",
+                got=f"no result after {waited:.1f} s",
                 where=self._stacks(),
-                fix="mend what hangs there, or raise timeout=",
+                fix="fix what hangs there, or raise timeout=",
             )
-        if waited > STALL_SECONDS and not told:
+        if waited > STALL_SECONDS and not warned:
             warnings.warn(
                 f"penstock: batch {self._taken} has taken {waited:.0f} s so far\n{self._stacks()}", stacklevel=5
             )
@@ -196,15 +194,15 @@ class Ordered:
     def _stacks(self) -> str:
         frames = sys._current_frames()
         lines = []
-        for ident, (lo, hi) in list(self._desk.busy.items()):
+        for ident, (lo, hi) in list(self._queues.busy.items()):
             frame = frames.get(ident)
             stack = "".join(traceback.format_stack(frame)[-4:]) if frame else ""
-            lines.append(f"batches {lo} to {hi - 1} in hand at\n{stack}")
-        return "\n".join(lines) or "no thread has it in hand"
+            lines.append(f"computing batches {lo} to {hi - 1} at\n{stack}")
+        return "\n".join(lines) or "no thread is computing it"
 
-    def _hand_out(self) -> None:
-        """Ranges for the threads, as many as the bounds allow."""
-        most = max(self._ahead, (len(self._threads) + 2) * self._grain)
+    def _enqueue_ranges(self) -> None:
+        """Puts as many ranges into the queue as the bounds allow."""
+        most = max(self._ahead, (len(self._threads) + 2) * self._range_items)
         if self._item_bytes is None:
             most = min(most, len(self._threads))
         elif self._item_bytes:
@@ -212,32 +210,32 @@ class Ordered:
         while self._next < self._taken + most or self._next == self._taken:
             if self._stop is not None and self._next >= self._stop:
                 return
-            self._desk.todo.put(self._begin())
+            self._queues.todo.put(self._next_range())
 
-    def _begin(self) -> tuple[int, int]:
+    def _next_range(self) -> tuple[int, int]:
         lo = self._next
-        hi = lo + self._grain if self._stop is None else min(lo + self._grain, self._stop)
+        hi = lo + self._range_items if self._stop is None else min(lo + self._range_items, self._stop)
         self._next = hi
         return lo, hi
 
     def _tune(self, result: _Result) -> None:
-        """How many items the next ranges have, from one answer."""
+        """Adapts the number of items per range to the size and time of one result."""
         count = len(result.items)
         if result.error is not None or not count:
             return
         self._item_bytes = self._size_of(result.items[0])  # batches of one range are alike
         by_bytes, by_time = self._range_bytes // max(1, self._item_bytes), int(RANGE_SECONDS * count / result.seconds)
-        wide = max(1, min(by_bytes, by_time, self._grain * 4, 1024))
-        self._grain = 1 << (wide.bit_length() - 1)  # of few sizes, so that their memory can serve again
+        wide = max(1, min(by_bytes, by_time, self._range_items * 4, 1024))
+        self._range_items = 1 << (wide.bit_length() - 1)  # few distinct sizes, so that buffers can be reused
 
     def close(self) -> None:
-        """Ends the threads and frees what they made. May be called any number of times, from any thread."""
+        """Ends the threads and frees their results. May be called any number of times, from any thread."""
         self._closed = True
-        self._desk.end(len(self._threads))
+        self._queues.end(len(self._threads))
         self._ready.clear()
         self._items = ()
         if _open is None or sys.is_finalizing():
-            return  # at the very end of the interpreter names are gone, and threads with them
+            return  # at interpreter exit module globals may be None
         _open.discard(self)
         for thread in self._threads:
             if thread is not threading.current_thread() and thread.is_alive():
@@ -245,39 +243,39 @@ class Ordered:
 
     def __del__(self) -> None:
         if hasattr(self, "_threads"):
-            self._desk.end(len(self._threads))
+            self._queues.end(len(self._threads))
 
 
-def _answer(compute: Compute, lo: int, hi: int) -> _Result:
+def _compute_range(compute: Compute, lo: int, hi: int) -> _Result:
     began = time.perf_counter()
     items: Items = ()
     error: BaseException | None = None
     try:
         items = compute(lo, hi)
-    except BaseException as met:  # everything, KeyboardInterrupt of a callback included, is the consumer's to see
-        items, error = _one_by_one(compute, lo, hi, met)
+    except BaseException as first_error:  # also KeyboardInterrupt of a callback: the consumer raises it
+        items, error = _one_by_one(compute, lo, hi, first_error)
     return _Result(lo, hi, items, max(1e-7, time.perf_counter() - began), error)
 
 
-def _one_by_one(compute: Compute, lo: int, hi: int, met: BaseException) -> tuple[list[Any], BaseException]:
-    """A range failed as a whole: the items before the failing one are still owed."""
+def _one_by_one(compute: Compute, lo: int, hi: int, first_error: BaseException) -> tuple[list[Any], BaseException]:
+    """Computes a failed range item by item: the items before the failing one are still delivered."""
     items: list[Any] = []
     for k in range(lo, hi if hi - lo > 1 else lo):
         try:
             items.extend(compute(k, k + 1))
         except BaseException as error:
             return items, error
-    return items, met
+    return items, first_error
 
 
-def _work(desk: _Desk) -> None:
-    """A thread's life."""
+def _run_thread(queues: _Queues) -> None:
+    """What a thread runs."""
     me = threading.get_ident()
-    while (given := desk.todo.get()) is not None and not desk.over:
-        desk.busy[me] = given
-        result = _answer(desk.compute, *given)
-        desk.busy.pop(me, None)
-        if desk.over:
+    while (range_ := queues.todo.get()) is not None and not queues.over:
+        queues.busy[me] = range_
+        result = _compute_range(queues.compute, *range_)
+        queues.busy.pop(me, None)
+        if queues.over:
             return
-        desk.done.put(result)
+        queues.done.put(result)
         del result

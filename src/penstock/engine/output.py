@@ -1,4 +1,4 @@
-"""What a loader asks of an output: the last stage of a batch, from NumPy columns to a framework's own objects."""
+"""The interface of outputs: from the NumPy columns of a batch to a framework's own objects."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.steps.rows import Memory
 class Output(ABC):
     """Converts columns and delivers them. Any thread may call it.
 
-    `convert` is NumPy only, so that a child process can run it; `deliver` runs in the process that wants the batch.
+    `convert` uses NumPy only, so a child process can run it; `deliver` runs in the process that asked for the batch.
     """
 
     name: ClassVar[str]
-    memory: Memory | None = None  # where token ids are made in their final dtype; None: as they were read
+    memory: Memory | None = None  # final dtype and buffers of token ids; None: they stay as read
     expands: bool = False  # whether `expand` makes batches from compact columns
 
     @abstractmethod

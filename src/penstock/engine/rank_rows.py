@@ -1,4 +1,4 @@
-"""Which rows of some steps a rank takes: a stretch of each in its order, or those dealt to it by their cost."""
+"""Which rows of some steps a rank takes: a contiguous part of each, or rows assigned by their cost."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from penstock.order.shard import rows_of_rank
 I64 = NDArray[np.int64]
 
 
-class Shares(NamedTuple):
-    """The positions of all rows one after another, how many of each step, and how many of those are not padding."""
+class RowPositions(NamedTuple):
+    """A rank's rows of some steps: their positions, the number of rows per step, and how many are not padding."""
 
     position: I64
     counts: I64
     real: I64
 
 
-def stretches(offsets: I64, full: int, last: int, rank: int, world: int, pad: bool) -> Shares:
-    """Of steps of `full` rows that begin at `offsets`; the last one has only `last`, and with `pad` is filled up.
+def positions_in_order(offsets: I64, full: int, last: int, rank: int, world: int, pad: bool) -> RowPositions:
+    """A contiguous part of each step. Steps have `full` rows and start at `offsets`; the last one has `last` rows and
+    is filled up with `pad`.
 
-    >>> stretches(np.array([0, 4]), 4, 3, rank=1, world=2, pad=True)
-    Shares(position=array([2, 3, 6, 7]), counts=array([2, 2]), real=array([2, 1]))
+    >>> positions_in_order(np.array([0, 4]), 4, 3, rank=1, world=2, pad=True)
+    RowPositions(position=array([2, 3, 6, 7]), counts=array([2, 2]), real=array([2, 1]))
     """
     start, stop = rows_of_rank(full, rank, world)
     position = (offsets[:, None] + np.arange(start, stop)).reshape(-1)
@@ -36,13 +37,15 @@ def stretches(offsets: I64, full: int, last: int, rank: int, world: int, pad: bo
         position = np.concatenate([position[: (len(offsets) - 1) * (stop - start)], offsets[-1] + np.arange(a, b)])
         counts[-1] = b - a
         real[-1] = max(0, min(last - a, b - a))
-    return Shares(position, counts, real)
+    return RowPositions(position, counts, real)
 
 
-def dealt(costs: I64, full: int, rank: int, world: int, pad: bool) -> list[I64]:
-    """The numbers of a rank's rows in each step of `full` rows; with `pad`, numbers past the last row fill it up.
+def rows_by_cost(costs: I64, full: int, rank: int, world: int, pad: bool) -> list[I64]:
+    """The row numbers of a rank in each step of `full` rows, assigned so that ranks have similar costs.
 
-    >>> [rows.tolist() for rows in dealt(np.array([9, 1, 5, 5, 8, 2]), 4, rank=0, world=2, pad=True)]
+    With `pad`, a short last step is filled up with numbers past its last row.
+
+    >>> [rows.tolist() for rows in rows_by_cost(np.array([9, 1, 5, 5, 8, 2]), 4, rank=0, world=2, pad=True)]
     [[0, 1], [0, 2]]
     """
     out = []
@@ -53,10 +56,10 @@ def dealt(costs: I64, full: int, rank: int, world: int, pad: bool) -> list[I64]:
     return out
 
 
-def gathered(offsets: I64, rows: list[I64], last: int) -> Shares:
-    """The same as `stretches`, of rows that were dealt."""
+def positions_by_cost(offsets: I64, rows: list[I64], last: int) -> RowPositions:
+    """The positions of rows that `rows_by_cost` assigned."""
     position = np.concatenate([offset + mine for offset, mine in zip(offsets, rows, strict=True)])
     counts = np.array([len(mine) for mine in rows])
     real = counts.copy()
     real[-1] = np.count_nonzero(rows[-1] < last)
-    return Shares(position, counts, real)
+    return RowPositions(position, counts, real)

@@ -18,7 +18,7 @@ from penstock.engine.output import Output
 from penstock.plan.definition import Definition
 from penstock.steps.base import Step
 from penstock.steps.batch import Batch
-from penstock.steps.mapping import MapBatches
+from penstock.steps.map_batches import MapBatches
 from penstock.steps.shuffle import Shuffle
 
 I64 = NDArray[np.int64]

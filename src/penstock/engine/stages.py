@@ -1,7 +1,7 @@
-"""What is done to the columns of a batch before the output: a list of stages, most often an empty one.
+"""Stages: what is done to the columns of a batch before the output. Most pipelines have none.
 
-In this order, each only where the pipeline asks for it: pad to the planned length, apply the steps after `.batch()`,
-count labels, mark rows that are padding, take the rank's share of a global batch, add the columns of the batch.
+In this order, each only where the pipeline needs it: pad to the planned length, apply the steps after `.batch()`, count
+labels, mark padding rows, keep this rank's rows of a global batch, add the columns of the batch.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from penstock.order.shard import rows_of_rank
 from penstock.plan.build import Plan
 from penstock.steps.base import Finish
 from penstock.steps.facts import BatchColumns
-from penstock.steps.masks import IGNORE, count_labels
-from penstock.steps.picks import Layout, Picks
+from penstock.steps.loss_runs import IGNORE, count_labels
+from penstock.steps.picks import BlockLayout, Picks
 from penstock.steps.rows import Read, Rows
 
 if TYPE_CHECKING:
-    from penstock.steps.planned import PlannedBatches
+    from penstock.steps.planned_batches import PlannedBatches
 
 
 class Block(NamedTuple):
@@ -33,10 +33,10 @@ class Block(NamedTuple):
     edges: list[int]
     real: list[int]  # rows of each step that are not padding
     read: Read
-    widths: list[int] = []  # noqa: RUF012 - of planned batches: the length each is padded to
-    everyone: Picks | None = None  # the rows of all ranks that are not padding, where their labels must be counted
+    widths: list[int] = []  # noqa: RUF012 - the padded length of each planned batch
+    everyone: Picks | None = None  # the rows of all ranks without padding, where their labels are counted
     all_edges: list[int] = []  # noqa: RUF012
-    assigned: list[NDArray[np.int64]] = []  # noqa: RUF012 - this rank's rows of each step, where assigned by cost
+    assigned: list[NDArray[np.int64]] = []  # noqa: RUF012 - this rank's rows of each step, if assigned by cost
 
 
 class Part(NamedTuple):
@@ -53,7 +53,7 @@ class Part(NamedTuple):
         return self.rows.nbytes * (self.stop - self.start) // max(1, len(self.rows.picks))
 
 
-class Working:
+class BatchInProgress:
     """A batch between reading and delivery."""
 
     __slots__ = ("_picks", "columns", "labels", "part")
@@ -64,13 +64,13 @@ class Working:
 
     @property
     def picks(self) -> Picks:
-        """The picks of the rows that the batch has now."""
+        """The picks of the current rows."""
         if self._picks is None:
             self._picks = self.part.rows.picks.rows(slice(self.part.start, self.part.stop))
         return self._picks
 
     @property
-    def layout(self) -> Layout | None:
+    def layout(self) -> BlockLayout | None:
         """What was planned for the rows that the batch has now; cheaper than `picks.layout`."""
         if self._picks is not None:
             return self._picks.layout
@@ -78,7 +78,7 @@ class Working:
         return None if layout is None else layout.rows(self.part.start, self.part.stop)
 
     def keep(self, rows: NDArray[np.int64] | slice) -> None:
-        """Leaves only some of the rows."""
+        """Keeps only some of the rows."""
         picks = self.picks
         if isinstance(rows, slice):
             self.columns = cut(self.columns, rows.start, rows.stop)
@@ -88,22 +88,22 @@ class Working:
 
 
 class Stage(Protocol):
-    """One thing that is done to a batch."""
+    """One operation on a batch."""
 
-    final_dtypes: bool  # whether it works on columns in their final dtypes; a user's function sees them as read
+    final_dtypes: bool  # whether it accepts columns in their final dtypes; a user's function gets them as read
 
-    def __call__(self, batch: Working) -> None: ...
+    def __call__(self, batch: BatchInProgress) -> None: ...
 
 
 class PadToPlan:
-    """Pads a batch of `.bucket()` or `.batch_tokens()` to the length that the plan says."""
+    """Pads a batch of `.bucket()` or `.batch_tokens()` to its planned length."""
 
     final_dtypes = False
 
     def __init__(self, planned: PlannedBatches) -> None:
         self.planned = planned
 
-    def __call__(self, batch: Working) -> None:
+    def __call__(self, batch: BatchInProgress) -> None:
         width = batch.part.block.widths[batch.part.number]
         batch.columns = self.planned.padded(batch.columns, batch.picks, width)
 
@@ -116,19 +116,19 @@ class Apply:
     def __init__(self, step: Finish, base: int) -> None:
         self.step, self.base = step, base
 
-    def __call__(self, batch: Working) -> None:
+    def __call__(self, batch: BatchInProgress) -> None:
         batch.columns = self.step.apply(batch.columns, batch.picks, self.base)
 
 
 class CountPlanned:
-    """Counts the labels of the step, on all ranks, from the plan."""
+    """Counts the labels of the step on all ranks from the plan alone."""
 
     final_dtypes = True
 
     def __init__(self, plan: Plan) -> None:
         self.root = plan.root
 
-    def __call__(self, batch: Working) -> None:
+    def __call__(self, batch: BatchInProgress) -> None:
         block, i = batch.part.block, batch.part.number
         if block.everyone is not None:
             picks = block.everyone.rows(slice(block.all_edges[i], block.all_edges[i + 1]))
@@ -143,9 +143,9 @@ class CountPlanned:
 
 
 class CountMade:
-    """Counts the labels of the step in its columns, where a user's function may have changed them.
+    """Counts the labels of the step in its columns, because a user's function may have changed them.
 
-    With several ranks whose rows are not here, those are made too.
+    With several ranks, the rows of the other ranks are computed too.
     """
 
     final_dtypes = False
@@ -153,7 +153,7 @@ class CountMade:
     def __init__(self, plan: Plan, before: list[Stage]) -> None:
         self.root, self.before = plan.root, before
 
-    def __call__(self, batch: Working) -> None:
+    def __call__(self, batch: BatchInProgress) -> None:
         block, i = batch.part.block, batch.part.number
         if block.everyone is None:
             batch.labels = count_labels(cut(batch.columns, 0, block.real[i]))
@@ -161,7 +161,7 @@ class CountMade:
         rows = self.root.open(block.everyone.rows(slice(block.all_edges[i], block.all_edges[i + 1])))
         count = block.all_edges[i + 1] - block.all_edges[i]
         part = Part(rows(0, count), 0, count, block, i)
-        other = Working(part, part.rows.columns(0, count, None))
+        other = BatchInProgress(part, part.rows.columns(0, count, None))
         for stage in self.before:
             stage(other)
         batch.labels = count_labels(other.columns)
@@ -172,7 +172,7 @@ class MarkPadding:
 
     final_dtypes = False
 
-    def __call__(self, batch: Working) -> None:
+    def __call__(self, batch: BatchInProgress) -> None:
         kept = np.arange(rows_of(batch.columns)) < batch.part.block.real[batch.part.number]
         out = dict(batch.columns)
         labels = out.get("labels")
@@ -184,15 +184,15 @@ class MarkPadding:
         batch.columns = out
 
 
-class TakeShare:
-    """Leaves this rank's rows of a global batch."""
+class KeepRankRows:
+    """Keeps this rank's rows of a global batch."""
 
     final_dtypes = False
 
     def __init__(self, rank: int, world: int) -> None:
         self.rank, self.world = rank, world
 
-    def __call__(self, batch: Working) -> None:
+    def __call__(self, batch: BatchInProgress) -> None:
         block, part = batch.part.block, batch.part
         if block.assigned:
             batch.keep(block.assigned[part.number])
@@ -208,12 +208,12 @@ class AddBatchColumns:
     def __init__(self, columns: BatchColumns) -> None:
         self.add = columns.add
 
-    def __call__(self, batch: Working) -> None:
+    def __call__(self, batch: BatchInProgress) -> None:
         batch.columns = self.add(batch.columns, batch.layout, batch.labels)
 
 
 def stages_of(plan: Plan, pad: bool) -> tuple[Stage, ...]:
-    """The stages of a plan's batches; `pad`: the last batch of an epoch is filled up."""
+    """The stages of a plan; `pad`: the last batch of an epoch is filled up with padding rows."""
     facts = plan.root.facts
     stages: list[Stage] = [] if plan.root.batch_plan is None else [PadToPlan(plan.root.batch_plan)]
     stages += [Apply(step, base) for step, base in plan.finish]
@@ -222,8 +222,8 @@ def stages_of(plan: Plan, pad: bool) -> tuple[Stage, ...]:
         stages.append(CountPlanned(plan) if by_plan else CountMade(plan, stages[:]))
     if pad:
         stages.append(MarkPadding())
-    if plan.whole:
-        stages.append(TakeShare(plan.definition.rank, plan.definition.world))
+    if plan.needs_global_batch:
+        stages.append(KeepRankRows(plan.definition.rank, plan.definition.world))
     if facts.per_batch is not None:
         stages.append(AddBatchColumns(facts.per_batch))
     return tuple(stages)

@@ -1,4 +1,4 @@
-"""What a loader did: seconds per stage, waits, and one sentence of verdict. Costs well under a microsecond a row."""
+"""Statistics of a loader: seconds per stage, waiting time and a verdict. Costs well under a microsecond per row."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Stats:
         self.reset()
 
     def reset(self) -> None:
-        """Begins to count anew."""
+        """Sets all counters to zero."""
         with self._lock:
             self._seconds = dict.fromkeys(STAGES, 0.0)
             self._counts = {"rows": 0, "batches": 0}
-            self.taken = 0  # these four are the consumer's: only its thread writes them
+            self.taken = 0  # only the consumer's thread writes these four
             self.waited = 0.0
             self.began = self.ended = None
 
@@ -28,7 +28,7 @@ class Stats:
     ended: float | None
 
     def add(self, batches: int, rows: int, read: float, finish: float, deliver: float) -> None:
-        """A thread computed some batches."""
+        """Adds batches that a thread computed."""
         with self._lock:
             self._counts["rows"] += rows
             self._counts["batches"] += batches
@@ -38,16 +38,16 @@ class Stats:
             seconds["deliver"] += deliver
 
     def finished(self, seconds: float) -> None:
-        """A batch went through its stages."""
+        """Adds the time of a batch in its stages."""
         with self._lock:
             self._seconds["finish"] += seconds
 
     def delivered(self, seconds: float) -> None:
-        """The consumer's own thread made a batch; no other thread adds to this stage meanwhile."""
+        """Adds delivery time of the consumer's own thread; no other thread adds to it at the same time."""
         self._seconds["deliver"] += seconds
 
     def ordered(self, seconds: float) -> None:
-        """The order of some batches was worked out."""
+        """Adds the time for computing the order of some batches."""
         with self._lock:
             self._seconds["order"] += seconds
 
@@ -79,7 +79,7 @@ class Stats:
 
 def _verdict(taken: int, share: float, seconds: dict[str, float]) -> str:
     if not taken:
-        return "nothing was taken yet"
+        return "no batch was taken yet"
     slowest = max(seconds, key=lambda stage: seconds[stage])
     if share < 0.02:
         return f"the loader keeps up: the trainer waited {share:.1%} of the time"

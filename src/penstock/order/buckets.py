@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import UsageError
 from penstock.core.randomness import key as make_key
-from penstock.order.ragged_index import I64, Batches, prefix, ranges
+from penstock.order.ragged_index import I64, BatchRecords, prefix, ranges
 from penstock.order.shuffle import permute
 from penstock.order.superblocks import (
     SUPERBLOCK,
@@ -80,7 +80,7 @@ class BucketPlan:
         counts = np.diff(self.edges)
         return np.where(counts < self.sizes, counts, 0) if self.remainder == "drop" else np.zeros_like(counts)
 
-    def batch(self, steps: Any, epoch: int = 0, *, shuffle: bool = True) -> Batches:
+    def batch(self, steps: Any, epoch: int = 0, *, shuffle: bool = True) -> BatchRecords:
         """Returns the records of many steps; without `shuffle`, buckets and records are in their original order.
 
         With `remainder="pad"` a bucket's last batch may hold fewer records than its `rows`: the caller pads it.
@@ -103,7 +103,7 @@ class BucketPlan:
                 inside = permute(inside, size_of_bucket, make_key(self.key, "bucket", epoch, b))
             records[mine] = self.members[self.edges[b] + inside]
         rows = size if self.remainder == "pad" else count
-        return Batches(offsets, records, rows, self.widths[bucket])
+        return BatchRecords(offsets, records, rows, self.widths[bucket])
 
 
 def plan_buckets(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from penstock.core.errors import DataError, UsageError
 from penstock.core.randomness import key as make_key
 from penstock.order.lru_cache import LruCache
-from penstock.order.ragged_index import I64, Batches, prefix, ranges
+from penstock.order.ragged_index import I64, BatchRecords, prefix, ranges
 from penstock.order.superblocks import (
     CACHED,
     SUPERBLOCK,
@@ -108,7 +108,7 @@ class BudgetPlan:
         fill = totals["tokens"] / totals["places"] if totals["places"] else 1.0
         return BudgetReport(records=self.lengths.n_docs, fill=fill, **totals)
 
-    def batch(self, steps: Any, epoch: int = 0, *, shuffle: bool = True) -> Batches:
+    def batch(self, steps: Any, epoch: int = 0, *, shuffle: bool = True) -> BatchRecords:
         """Returns the records of many steps and the shape, `rows` x `lengths`, to pad each to: at most the budget.
 
         In static mode `rows` may exceed the records of a batch: the caller pads it. Without `shuffle`, batches are
@@ -137,7 +137,7 @@ class BudgetPlan:
             assigned = self._assigned.get((w, epoch), lambda w=w: self._assign(w, epoch))  # type: ignore[misc]
             chosen = assigned[ranges(first[mine], count[mine])] + self.edges[w]
             records[ranges(offsets[:-1][mine], count[mine])] = chosen
-        return Batches(offsets, records, rows if self.static else count, width)
+        return BatchRecords(offsets, records, rows if self.static else count, width)
 
     def _each(self) -> str:
         return "" if self.ranks == 1 else f" on each of {self.ranks} ranks"

@@ -26,7 +26,7 @@ class Pieces(NamedTuple):
     lengths: I64
 
 
-class Batches(NamedTuple):
+class BatchRecords(NamedTuple):
     """Batch i holds the records `offsets[i]` to `offsets[i + 1]`, padded to `rows[i]` rows of `lengths[i]` tokens."""
 
     offsets: I64

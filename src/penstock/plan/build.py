@@ -16,7 +16,7 @@ from penstock.order.mix import Mixture
 from penstock.order.weights import proportional
 from penstock.plan.definition import Definition, Mix, Stop, fingerprint_of
 from penstock.steps.base import BatchStep, Context, Finish, OnReject, rows_before
-from penstock.steps.ids import check_ids
+from penstock.steps.id_dtype import check_ids
 from penstock.steps.node import Node, SourceNode
 
 
@@ -40,11 +40,11 @@ class Plan:
         return fingerprint_of(self.parts)
 
     @property
-    def whole(self) -> bool:
+    def needs_global_batch(self) -> bool:
         """Whether a rank must make the whole global batch before taking its share."""
         if self.definition.world == 1:
             return False
-        return any(step.whole for step, _ in self.finish) or self.counts_all
+        return any(step.needs_global_batch for step, _ in self.finish) or self.counts_all
 
     def left_out(self, rows: int = 1) -> dict[str, int]:
         """What is in no batch of `rows` rows of an epoch: counts by what it is and why, those of 0 left out."""
@@ -81,7 +81,7 @@ def build(definition: Definition, on_reject: OnReject = "refill") -> Plan:
         if node is not None:
             root, finish = node, finish[1:]
     planned = next((s for s in definition.steps if s.plans_batches), None)
-    if planned is not None and definition.world > 1 and any(step.whole for step, _ in finish):
+    if planned is not None and definition.world > 1 and any(step.needs_global_batch for step, _ in finish):
         raise UsageError(
             f"functions of a rank's own rows after .{planned.name}(), where ranks fill up their shares",
             got="whole=True",

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from penstock.core.errors import StateError
 from penstock.plan.build import Plan
 from penstock.plan.definition import Definition, Mix, differences
-from penstock.plan.step_ranges import Cuts, Stage
+from penstock.plan.step_ranges import Section, StepRanges
 
 FORMAT = 1
 UNCHANGED = "pass the dict that state_dict() returned, unchanged"
@@ -85,7 +85,7 @@ def number(state: Mapping[str, Any], name: str) -> int:
 # Of a pipeline.
 
 
-def save(plan: Plan, cuts: Cuts, step: int) -> dict[str, Any]:
+def save(plan: Plan, ranges: StepRanges, step: int) -> dict[str, Any]:
     """The state before batch `step`."""
     state = write(
         "pipeline",
@@ -94,8 +94,8 @@ def save(plan: Plan, cuts: Cuts, step: int) -> dict[str, Any]:
             "parts": [list(part) for part in plan.parts],
             "seed": plan.definition.seed,
             "step": step,
-            "n": cuts.row(step),
-            "stages": [list(stage) for stage in cuts.stages],
+            "n": ranges.row(step),
+            "stages": [list(stage) for stage in ranges.sections],
         },
     )
     origin = plan.definition.origin
@@ -125,7 +125,7 @@ def reweighted(definition: Definition, stages: Any) -> Definition:
     return replace(definition, origin=replace(origin, stages=changes))
 
 
-def restore(state: dict[str, Any], plan: Plan, cuts: Cuts, rows: int) -> tuple[Cuts, int]:
+def restore(state: dict[str, Any], plan: Plan, ranges: StepRanges, rows: int) -> tuple[StepRanges, int]:
     """The step ranges and the step to resume from. `rows` is the batch size from here on; it may be another one."""
     state = _check(state)
     if state["fingerprint"] != plan.fingerprint:
@@ -136,8 +136,8 @@ def restore(state: dict[str, Any], plan: Plan, cuts: Cuts, rows: int) -> tuple[C
             fix="restore with the data and steps it was saved with; batch size, ranks and threads may change",
         )
     step, n = state["step"], state["n"]
-    stages = tuple(Stage(*stage) for stage in state["stages"])
-    return Cuts(cuts.size, stages, cuts.keep).then(step, n, rows), step
+    stages = tuple(Section(*stage) for stage in state["stages"])
+    return StepRanges(ranges.size, stages, ranges.keep).then(step, n, rows), step
 
 
 def _check(given: Any) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Where steps begin: step number -> epoch and rows, in closed form.
+"""Step ranges: which epoch and rows a step number stands for, in closed form.
 
-The run is one sequence of rows; epoch e is rows [e * size, (e + 1) * size). A stage says from which row on, at which
-step number, the sequence is cut into batches of how many rows. A restore with another batch size appends a stage, so
-old
-step numbers keep their meaning and no row is lost or repeated.
+A run is one sequence of rows; epoch e is rows [e * size, (e + 1) * size). Inside a section all batches have the same
+number of rows. Resuming with another batch size appends a section: earlier step numbers keep their meaning, and no row
+is lost or repeated.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from typing import NamedTuple
 from penstock.core.errors import UsageError
 
 
-class Stage(NamedTuple):
-    """From `step` on, beginning at row `n` of the run, batches have `rows` rows."""
+class Section(NamedTuple):
+    """Steps of one batch size: from `step` on, starting at row `n` of the run, batches have `rows` rows."""
 
     step: int
     n: int
     rows: int
 
 
-class Cut(NamedTuple):
-    """One step: its epoch, its first row in that epoch and how many rows it really has."""
+class StepRange(NamedTuple):
+    """The rows of one step: its epoch, its first row in that epoch and its number of rows."""
 
     epoch: int
     offset: int
@@ -31,77 +30,79 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cuts:
-    """`size` rows an epoch (None: one endless epoch), cut as `stages` say; `keep` the short batch at an epoch's end."""
+class StepRanges:
+    """The rows of every step: `size` rows per epoch (None: one endless epoch), in batches as `sections` say.
+
+    `keep`: an epoch ends with a short batch if rows are left over.
+    """
 
     size: int | None
-    stages: tuple[Stage, ...]
+    sections: tuple[Section, ...]
     keep: bool
 
     @classmethod
-    def start(cls, size: int | None, rows: int, keep: bool) -> Cuts:
-        """From the beginning, with batches of `rows`.
+    def start(cls, size: int | None, rows: int, keep: bool) -> StepRanges:
+        """Step ranges of a new run with batches of `rows` rows.
 
-        >>> Cuts.start(10, 4, keep=False).at(2)
-        Cut(epoch=1, offset=0, rows=4)
+        >>> StepRanges.start(10, 4, keep=False).at(2)
+        StepRange(epoch=1, offset=0, rows=4)
         """
-        cuts = cls(size, (Stage(0, 0, rows),), keep)
-        if size is not None and cuts.steps(rows) == 0:
+        ranges = cls(size, (Section(0, 0, rows),), keep)
+        if size is not None and ranges.steps(rows) == 0:
             raise UsageError(
                 f"at least one batch of {rows} rows an epoch",
                 got=f"{size} rows",
                 fix='use a smaller batch, .repeat() before .batch(), or remainder="short"',
             )
-        return cuts
+        return ranges
 
     def steps(self, rows: int, offset: int = 0) -> int:
-        """Steps from a row of an epoch to its end."""
+        """The number of steps from row `offset` of an epoch to its end."""
         left = (self.size or 0) - offset
         return -(-left // rows) if self.keep else left // rows
 
-    def at(self, step: int) -> Cut:
+    def at(self, step: int) -> StepRange:
         """The rows of a step."""
-        stage = self.stage(step)
-        ahead = step - stage.step
+        section = self.section(step)
+        ahead = step - section.step
         if self.size is None:
-            return Cut(0, stage.n + ahead * stage.rows, stage.rows)
-        epoch, offset = divmod(stage.n, self.size)
-        first = self.steps(stage.rows, offset)
+            return StepRange(0, section.n + ahead * section.rows, section.rows)
+        epoch, offset = divmod(section.n, self.size)
+        first = self.steps(section.rows, offset)
         if ahead < first:
-            offset += ahead * stage.rows
+            offset += ahead * section.rows
         else:
-            more, place = divmod(ahead - first, self.steps(stage.rows))
-            epoch, offset = epoch + 1 + more, place * stage.rows
-        return Cut(epoch, offset, min(stage.rows, self.size - offset))
+            more, place = divmod(ahead - first, self.steps(section.rows))
+            epoch, offset = epoch + 1 + more, place * section.rows
+        return StepRange(epoch, offset, min(section.rows, self.size - offset))
 
     def row(self, step: int) -> int:
-        """Row of the run at which a step begins."""
-        cut = self.at(step)
-        return cut.epoch * (self.size or 0) + cut.offset
+        """The row of the run at which a step starts."""
+        found = self.at(step)
+        return found.epoch * (self.size or 0) + found.offset
 
     def epoch_end(self, step: int) -> int | None:
-        """The step that begins the epoch after the one `step` is in; None when it never ends."""
+        """The first step of the epoch after that of `step`; None for an endless epoch."""
         if self.size is None:
             return None
-        stage = self.stage(step)
-        cut = self.at(step)
-        return step + self.steps(stage.rows, cut.offset)
+        section = self.section(step)
+        return step + self.steps(section.rows, self.at(step).offset)
 
-    def then(self, step: int, n: int, rows: int) -> Cuts:
-        """The same cuts up to `step`, and from row `n` on batches of `rows`."""
-        kept = tuple(s for s in self.stages if s.step < step)
+    def then(self, step: int, n: int, rows: int) -> StepRanges:
+        """The same ranges before `step`; from there, at row `n`, batches of `rows` rows."""
+        kept = tuple(s for s in self.sections if s.step < step)
         last = kept[-1] if kept else None
         if last is not None and last.rows == rows and self.row(step) == n:
-            return Cuts(self.size, kept, self.keep)
-        return Cuts(self.size, (*kept, Stage(step, n, rows)), self.keep)
+            return StepRanges(self.size, kept, self.keep)
+        return StepRanges(self.size, (*kept, Section(step, n, rows)), self.keep)
 
-    def stage_end(self, step: int) -> int:
-        """The step at which the stage of `step` ends; far away for the last one."""
-        return next((s.step for s in self.stages if s.step > step), 1 << 62)
+    def section_end(self, step: int) -> int:
+        """The first step after the section of `step`; 2**62 for the last section."""
+        return next((s.step for s in self.sections if s.step > step), 1 << 62)
 
-    def stage(self, step: int) -> Stage:
-        """The stage a step is in."""
-        for stage in reversed(self.stages):
-            if step >= stage.step:
-                return stage
+    def section(self, step: int) -> Section:
+        """The section of a step."""
+        for section in reversed(self.sections):
+            if step >= section.step:
+                return section
         raise UsageError("a step number of at least 0", got=str(step))

@@ -24,7 +24,7 @@ from penstock.steps.base import Context, Step
 from penstock.steps.media import located
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks
-from penstock.steps.replacement import Noted, rows_asked
+from penstock.steps.replacement import RejectionLog, rows_asked
 from penstock.steps.skip_errors import SkipErrors
 
 ROWS = 1024
@@ -95,7 +95,7 @@ class _Texts(ContentNode):
     ) -> None:
         super().__init__(child)
         self.texts, self.skips = texts, skips
-        self.note = Noted(context.ledger, context.on_reject)
+        self.note = RejectionLog(context.ledger, context.on_reject)
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)

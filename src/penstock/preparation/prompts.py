@@ -32,7 +32,7 @@ from penstock.sources.base import FileSource, TextSource
 from penstock.sources.lines import Chunk, bare, place
 from penstock.sources.record_texts import record_texts
 from penstock.sources.records import data_kind
-from penstock.steps.masks import RUNS, encode_runs
+from penstock.steps.loss_runs import RUNS, encode_runs
 
 _DECIDES = ("mask", "max_length", "truncation", "system", "boundary", "specials", "turn")
 

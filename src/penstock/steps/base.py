@@ -89,7 +89,7 @@ class Finish(Protocol):
     """What is done to a batch. With `whole` it needs all rows of the global batch, on every rank."""
 
     @property
-    def whole(self) -> bool: ...
+    def needs_global_batch(self) -> bool: ...
 
     @property
     def changes_content(self) -> bool:
@@ -120,7 +120,7 @@ class BatchStep(Step):
         """What is done to batches of rows of which `facts` are known."""
 
 
-def whole_number(step: Step, name: str, least: int | None, expected: str, fix: str = "") -> None:
+def integer_field(step: Step, name: str, least: int | None, expected: str, fix: str = "") -> None:
     """Makes the field `name` a plain int, so that a NumPy integer is the same step; refuses whatever is no integer."""
     value = getattr(step, name)
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from penstock.core.errors import UsageError
-from penstock.steps.base import Context, Step, whole_number
+from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.node import Node
 
 Remainder = Literal["drop", "pad", "short"]
@@ -33,7 +33,7 @@ class Batch(Step):
         if (self.size is None) == (self.per_rank is None):
             raise UsageError("either .batch(size) or .batch(per_rank=...)", got=f"{self.size!r} and {self.per_rank!r}")
         field = "size" if self.per_rank is None else "per_rank"
-        whole_number(self, field, 1, "a whole number of at least 1 in .batch()", ".batch(32)")
+        integer_field(self, field, 1, "an integer of at least 1 in .batch()", ".batch(32)")
         if self.remainder not in get_args(Remainder):
             raise UsageError(
                 'remainder="drop", "pad" or "short" in .batch()', got=repr(self.remainder), fix='remainder="drop"'

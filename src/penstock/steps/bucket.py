@@ -16,9 +16,9 @@ from penstock.collate.layout import Side
 from penstock.core.errors import UsageError
 from penstock.order.buckets import BucketPlan, bucket_of, plan_buckets
 from penstock.order.superblocks import LengthSource, require_choice
-from penstock.steps.base import whole_number
+from penstock.steps.base import integer_field
 from penstock.steps.batch import Remainder
-from penstock.steps.planned import PlannedStep
+from penstock.steps.planned_batches import PlannedStep
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Bucket(PlannedStep):
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
                 raise UsageError("batch sizes of at least 1 in .bucket()", got=repr(size))
         object.__setattr__(self, "sizes", tuple(map(int, self.sizes)))
-        whole_number(self, "pad_id", None, "a whole number for pad_id in .bucket()")
+        integer_field(self, "pad_id", None, "an integer for pad_id in .bucket()")
 
     def plan(self, lengths: LengthSource, records: int, key: int) -> BucketPlan:
         return plan_buckets(

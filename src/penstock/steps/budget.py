@@ -15,8 +15,8 @@ from penstock.collate.layout import Side
 from penstock.core.errors import UsageError
 from penstock.order.budget import OVERLONG, BudgetPlan, plan_budget
 from penstock.order.superblocks import LengthSource, require, require_choice
-from penstock.steps.base import whole_number
-from penstock.steps.planned import PlannedStep
+from penstock.steps.base import integer_field
+from penstock.steps.planned_batches import PlannedStep
 
 Overlong = Literal["error", "truncate", "drop"]
 
@@ -58,8 +58,8 @@ class BatchTokens(PlannedStep):
     def __post_init__(self) -> None:
         for name in ("budget", "multiple", "max_rows", "ranks"):
             if getattr(self, name) is not None or name in ("budget", "multiple"):
-                whole_number(self, name, 1, f"{name}: an integer of 1 or more")
-        whole_number(self, "pad_id", None, "a whole number for pad_id in .batch_tokens()")
+                integer_field(self, name, 1, f"{name}: an integer of 1 or more")
+        integer_field(self, "pad_id", None, "an integer for pad_id in .batch_tokens()")
         if self.shapes is not None:
             object.__setattr__(self, "shapes", tuple(require("shapes", s, least=1) for s in self.shapes))
         require_choice("overlong", self.overlong, OVERLONG)

@@ -22,10 +22,9 @@ from penstock.core import randomness
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.steps.base import Context
-from penstock.steps.mapping import row_keys
 from penstock.steps.media import Media, MediaStep, located, payloads
 from penstock.steps.node import ContentNode, Fetched, Node
-from penstock.steps.picks import Picks
+from penstock.steps.picks import Picks, row_keys
 from penstock.steps.replacement import rows_asked
 
 Offset = Literal["random", "start"]

@@ -28,17 +28,16 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.sources.folders import FilePath, ImageFolder
 from penstock.steps.base import Context
-from penstock.steps.mapping import row_keys
 from penstock.steps.media import Media, MediaStep, located, payloads
 from penstock.steps.node import ContentNode, Fetched, Node, SourceNode, WrapperNode
-from penstock.steps.picks import Picks
+from penstock.steps.picks import Picks, row_keys
 from penstock.steps.replacement import rows_asked
 from penstock.storage.small_files import Arena, read_whole
 
 _local = threading.local()
 
 Crop = Literal["random", "center"]
-Layout = Literal["NHWC", "NCHW"]
+ChannelOrder = Literal["NHWC", "NCHW"]
 Pixels = Literal["float32", "uint8"]
 
 
@@ -62,7 +61,7 @@ class DecodeImages(MediaStep):
     std: Stat = 1.0
     dtype: Pixels = "float32"
     mode: str = "RGB"
-    layout: Layout = "NHWC"
+    layout: ChannelOrder = "NHWC"
     exif: str = "apply"
     method: str = "antialias"
     strict: bool = True
@@ -84,7 +83,7 @@ class DecodeImages(MediaStep):
         if len(self.size) != 2 or any(isinstance(s, bool) or not isinstance(s, int) or s < 1 for s in self.size):
             raise UsageError("a size of at least 1 x 1 in .decode_images()", got=repr(self.size), fix="224, or (H, W)")
         choices = {
-            "crop": (*get_args(Crop), None), "dtype": get_args(Pixels), "layout": get_args(Layout),
+            "crop": (*get_args(Crop), None), "dtype": get_args(Pixels), "layout": get_args(ChannelOrder),
             "mode": tuple(CHANNELS), "exif": ("apply", "ignore"), "method": METHODS,
         }  # fmt: skip
         for name, known in choices.items():

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from penstock.core.columns import Columns
-from penstock.steps.masks import IGNORE
-from penstock.steps.picks import I64, Layout
+from penstock.steps.loss_runs import IGNORE
+from penstock.steps.picks import I64, BlockLayout
 
 
 class Bounds(NamedTuple):
@@ -37,7 +37,7 @@ class BatchColumns(Protocol):
     over all ranks.
     """
 
-    def add(self, columns: Columns, layout: Layout | None, labels: int) -> Columns: ...
+    def add(self, columns: Columns, layout: BlockLayout | None, labels: int) -> Columns: ...
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from penstock.core import randomness
 from penstock.core.columns import Columns, row, take
 from penstock.core.errors import UserCodeError
 from penstock.steps.base import Context, Step
-from penstock.steps.mapping import check_function, each_row, failed, failed_on_rows
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks
-from penstock.steps.replacement import Kept, Noted, places_of, rows_asked, settle
+from penstock.steps.replacement import Kept, RejectionLog, keep_or_replace, places_of, rows_asked
+from penstock.steps.user_functions import check_function, each_row, failed_on_block, failed_on_row
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class _Filtered(ContentNode):
     def __init__(self, child: Node, step: Filter, context: Context) -> None:
         super().__init__(child)
         self.step, self.on_reject = step, context.on_reject
-        self.note = Noted(context.refusals, context.on_reject)
+        self.note = RejectionLog(context.refusals, context.on_reject)
         self.base = randomness.key(context.seed, "filter", context.place)
 
     def fetch(self, picks: Picks) -> Fetched:
-        return settle(self._attempt, self.child, picks, self.base, "the filter", self.on_reject)
+        return keep_or_replace(self._attempt, self.child, picks, self.base, "the filter", self.on_reject)
 
     def _attempt(self, picks: Picks) -> Kept:
         columns, used = self.child.fetch(picks)
@@ -71,7 +71,7 @@ class _Filtered(ContentNode):
             try:
                 return bool(self.step.function(row(columns, i)))
             except Exception as error:
-                raise failed(self.child, picks, i, self.step.function, "filter", error) from error
+                raise failed_on_row(self.child, picks, i, self.step.function, "filter", error) from error
 
         return np.array(each_row(one, len(picks)), bool)
 
@@ -79,7 +79,7 @@ class _Filtered(ContentNode):
         try:
             mask = np.asarray(self.step.function(columns))
         except Exception as error:
-            raise failed_on_rows(picks, self.step.function, "filter", error) from error
+            raise failed_on_block(picks, self.step.function, "filter", error) from error
         if mask.dtype != bool or mask.shape != (len(picks),):
             raise UserCodeError(
                 f"a bool array of {len(picks)} rows from the function in .filter(batched=True)",

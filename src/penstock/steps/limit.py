@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.core.errors import UsageError
-from penstock.steps.base import Context, Step, whole_number
+from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.node import Node, WrapperNode
 from penstock.steps.picks import I64, Epoch, Picks
 
 
 def _whole(step: Step, field: str, least: int) -> None:
     verb = step.name
-    whole_number(step, field, least, f"a whole number of at least {least} in .{verb}()", f".{verb}({least})")
+    integer_field(step, field, least, f"an integer of at least {least} in .{verb}()", f".{verb}({least})")
 
 
 @dataclass(frozen=True)

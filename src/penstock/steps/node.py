@@ -24,12 +24,12 @@ from penstock.core.columns import Columns
 from penstock.core.errors import StageError
 from penstock.sources.base import ColumnSource, Source, TokenSource, WindowReader
 from penstock.steps.facts import Bounds, RowFacts
-from penstock.steps.masks import RUNS, with_labels
+from penstock.steps.loss_runs import RUNS, with_labels
 from penstock.steps.picks import I64, Epoch, Picks
 from penstock.steps.rows import FetchedRows, Read
 
 if TYPE_CHECKING:
-    from penstock.steps.planned import PlannedBatches
+    from penstock.steps.planned_batches import PlannedBatches
 
 
 class Fetched(NamedTuple):

@@ -23,8 +23,8 @@ from penstock.order.chunk import ChunkPlan
 from penstock.order.pack import OVERLONG, PackPlan
 from penstock.order.ragged_index import Pieces, prefix, put_in_rows
 from penstock.sources.base import TokenSource
-from penstock.steps import masks
-from penstock.steps.base import Context, Step, whole_number
+from penstock.steps import loss_runs
+from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.facts import Bounds
 from penstock.steps.node import ContentNode, Node, SourceNode
 from penstock.steps.pack_layout import Holes, PackLayout, Places, Table, holes_between, sequences_of
@@ -63,7 +63,7 @@ class Pack(Step):
     def __post_init__(self) -> None:
         for name, least in (("length", 1), ("max_docs", 1), ("pad_id", 0)):
             if name != "max_docs" or self.max_docs is not None:
-                whole_number(self, name, least, f"a whole number of at least {least} for {name} in .pack()")
+                integer_field(self, name, least, f"an integer of at least {least} for {name} in .pack()")
         choices = (("strategy", get_args(Strategy)), ("overlong", OVERLONG), ("labels", (*get_args(Labels), None)))
         for name, allowed in choices:
             if getattr(self, name) not in allowed:
@@ -107,13 +107,13 @@ class _Packed(ContentNode):
                 fix='use a greater length, or overlong="split"',
             )
         self.places = Places(source)
-        self.runs = masks.runs_of(source)
+        self.runs = loss_runs.runs_of(source)
         most = max(self.facts.bounds.most, step.pad_id)
         slots = None if step.max_docs is None or not step.static else step.max_docs + 1
         self.facts = replace(
             self.facts,
             ids=frozenset({"input_ids", "labels"}),
-            bounds=Bounds(0, most) if step.labels is None else Bounds(masks.IGNORE, most),
+            bounds=Bounds(0, most) if step.labels is None else Bounds(loss_runs.IGNORE, most),
             weighs=True,
             stretches=self.plan.table[:, 0] if isinstance(self.plan, PackPlan) else _chunk_stretches(self.plan),
             ahead=max(1, min(AHEAD, (1 << 30) // step.length)),
@@ -182,15 +182,15 @@ class _Packed(ContentNode):
             goes_on = (starts + lengths != whole).astype(np.int64)
         counted = lengths - 1 + goes_on  # with "same" it is the first token of each piece that has none
         filled = prefix(lengths)[offsets]
-        learnt, holes = counted, _padding(np.diff(filled), self.step.length)
+        trained, holes = counted, _padding(np.diff(filled), self.step.length)
         if self.runs is not None and shift is not None:
             runs = self.runs(documents)
-            learnt = masks.counts(runs, starts + 1, counted)
-            piece, begin, end = masks.stretches(runs, starts + shift, lengths)
+            trained = loss_runs.trained_counts(runs, starts + 1, counted)
+            piece, begin, end = loss_runs.trained_spans(runs, starts + shift, lengths)
             holes = holes_between(at[piece] + begin, at[piece] + end, rows, self.step.length)
         table = Table(
             self.step.length, offsets.tolist(), documents, lengths, begins, at, at + lengths - 1 if shift else at,
-            np.flatnonzero(goes_on).tolist(), np.diff(prefix(learnt)[offsets]).tolist(),
+            np.flatnonzero(goes_on).tolist(), np.diff(prefix(trained)[offsets]).tolist(),
             np.maximum.reduceat(sizes, edges[:-1]).tolist() if rows else [], edges.tolist(),
             sizes, numbers, places.astype(np.int32), holes,
             self.tokens.slices(begins, lengths, goes_on, sizes, mine),

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Compact
-from penstock.steps.masks import IGNORE
+from penstock.steps.loss_runs import IGNORE
 from penstock.steps.pack_layout import I32, PackLayout
 from penstock.steps.pack_tokens import Tokens
-from penstock.steps.picks import Layout, Picks
+from penstock.steps.picks import BlockLayout, Picks
 from penstock.steps.rows import Memory
 
 
@@ -28,7 +28,7 @@ class PackedBatchColumns:
     slots: int | None  # sequences per row, padding included, where cu_seqlens has one length
     labelled: bool
 
-    def add(self, columns: Columns, layout: Layout | None, labels: int) -> Columns:
+    def add(self, columns: Columns, layout: BlockLayout | None, labels: int) -> Columns:
         positions = columns.get("position_ids")
         if not isinstance(positions, np.ndarray):
             return columns  # a function after .batch() has removed it

@@ -22,7 +22,7 @@ from penstock.collate.tokens import IGNORE, pad_token_columns, ragged_tokens
 from penstock.core.buffers import Buffers
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import RecordError, UsageError
-from penstock.steps.base import BatchStep, Context, whole_number
+from penstock.steps.base import BatchStep, Context, integer_field
 from penstock.steps.facts import RowFacts
 from penstock.steps.node import Node
 from penstock.steps.pad_rows import PadNode, PadRecipe
@@ -45,8 +45,8 @@ class Pad(BatchStep):
 
     def __post_init__(self) -> None:
         if self.to != "longest":
-            whole_number(self, "to", 1, 'a length or "longest" in .pad()', '.pad(to="longest")')
-        whole_number(self, "pad_id", None, "a whole number for pad_id in .pad()")
+            integer_field(self, "to", 1, 'a length or "longest" in .pad()', '.pad(to="longest")')
+        integer_field(self, "pad_id", None, "an integer for pad_id in .pad()")
         if self.side not in ("right", "left"):
             raise UsageError('side="right" or "left" in .pad()', got=repr(self.side))
         check_padding(multiple=self.multiple)
@@ -54,7 +54,7 @@ class Pad(BatchStep):
             raise UsageError(".pad(to=n) with truncate=True", got='to="longest"', fix="give the length to cut at")
 
     @property
-    def whole(self) -> bool:
+    def needs_global_batch(self) -> bool:
         """The longest row of the batch may be on another rank."""
         return self.to == "longest"
 
@@ -124,8 +124,8 @@ class Padding:
     changes_content: ClassVar[bool] = False
 
     @property
-    def whole(self) -> bool:
-        return self.pad.whole
+    def needs_global_batch(self) -> bool:
+        return self.pad.needs_global_batch
 
     @property
     def pad_id(self) -> int:

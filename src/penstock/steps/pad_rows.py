@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.core.columns import Columns, Compact
 from penstock.steps.facts import Bounds
-from penstock.steps.masks import IGNORE
+from penstock.steps.loss_runs import IGNORE
 from penstock.steps.node import ContentNode, Heads, Node
 from penstock.steps.picks import Picks
 from penstock.steps.rows import Memory, Read, Rows

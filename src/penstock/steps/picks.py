@@ -10,16 +10,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core import randomness
 from penstock.core.errors import BadRecords, UserCodeError
 
 I64 = NDArray[np.int64]
 Epoch = int | I64
 
 
-class Layout(Protocol):
+class BlockLayout(Protocol):
     """What a node has planned for some rows; `rows` is the layout of a slice of them."""
 
-    def rows(self, start: int, stop: int) -> Layout: ...
+    def rows(self, start: int, stop: int) -> BlockLayout: ...
 
     def labels(self) -> int:
         """Labels of these rows other than -100."""
@@ -41,7 +42,7 @@ class Picks:
     leaf: I64 | None = None
     slot: I64 | None = None
     tries: I64 | None = None
-    layout: Layout | None = None
+    layout: BlockLayout | None = None
 
     def __len__(self) -> int:
         return len(self.record)
@@ -82,6 +83,11 @@ class Picks:
 
     def with_slot(self, slot: I64) -> Picks:
         return replace(self, slot=slot)
+
+
+def row_keys(base: int, picks: Picks) -> randomness.U64:
+    """A random key per row, from its record and pass alone; `base` is the key of the step."""
+    return randomness.keys(base, picks.column("epoch"), picks.column("leaf"), picks.record)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ class Kept(NamedTuple):
     picks: Picks
 
 
-class Noted:
+class RejectionLog:
     """Writes rejected records into a ledger, each row of the run once however often its batch is computed."""
 
     def __init__(self, ledger: Ledger, on_reject: OnReject) -> None:
@@ -101,7 +101,7 @@ def _located(child: Node, picks: Picks) -> Iterator[None]:
         raise
 
 
-def settle(
+def keep_or_replace(
     attempt: Callable[[Picks], Kept], child: Node, picks: Picks, base: int, what: str, on_reject: OnReject
 ) -> Fetched:
     """The rows that `attempt` keeps of `picks`. Rejected ones are dropped, or replaced by rows that it keeps."""

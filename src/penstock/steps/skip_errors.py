@@ -18,7 +18,7 @@ from penstock.core.errors import BadRecords, RecordError, UsageError, UserCodeEr
 from penstock.steps.base import Context, Step
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks
-from penstock.steps.replacement import Kept, Noted, places_of, settle
+from penstock.steps.replacement import Kept, RejectionLog, keep_or_replace, places_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class SkipErrors(Step):
     def build(self, child: Node, context: Context) -> Node:
         known, allowed = context.ledger.budget, self._count(child.size)
         context.ledger.budget = min((b for b in (known, allowed) if b is not None), default=None)
-        return _Guarded(child, context)
+        return _SkipErrorsNode(child, context)
 
     def _count(self, rows: int | None) -> int | None:
         if isinstance(self.budget, float):
@@ -54,14 +54,14 @@ class SkipErrors(Step):
         return self.budget
 
 
-class _Guarded(ContentNode):
+class _SkipErrorsNode(ContentNode):
     def __init__(self, child: Node, context: Context) -> None:
         super().__init__(child)
-        self.note, self.on_reject = Noted(context.ledger, context.on_reject), context.on_reject
+        self.note, self.on_reject = RejectionLog(context.ledger, context.on_reject), context.on_reject
         self.base = randomness.key(context.seed, "skip_errors", context.place)
 
     def fetch(self, picks: Picks) -> Fetched:
-        return settle(self._attempt, self.child, picks, self.base, "skip_errors", self.on_reject)
+        return keep_or_replace(self._attempt, self.child, picks, self.base, "skip_errors", self.on_reject)
 
     def _attempt(self, picks: Picks) -> Kept:
         places = np.arange(len(picks))

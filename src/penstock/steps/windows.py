@@ -18,8 +18,8 @@ from penstock.core.errors import UsageError
 from penstock.order import windows as order
 from penstock.order.ragged_index import ranges
 from penstock.sources.base import TokenSource, WindowReader
-from penstock.steps import masks
-from penstock.steps.base import Context, Step, whole_number
+from penstock.steps import loss_runs
+from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.facts import Bounds
 from penstock.steps.node import ContentNode, Fetched, Node, SourceNode
 from penstock.steps.picks import I64, Epoch, Picks
@@ -36,7 +36,7 @@ class Windows(Step):
     def __post_init__(self) -> None:
         for name in ("length", "stride"):
             if getattr(self, name) is not None:
-                whole_number(self, name, 1, f"a whole number of at least 1 for {name} in .windows()")
+                integer_field(self, name, 1, f"an integer of at least 1 for {name} in .windows()")
 
     def build(self, child: Node, context: Context) -> Node:
         source = child.source if isinstance(child, SourceNode) else None
@@ -55,7 +55,7 @@ class Windows(Step):
                 where=str(source.describe().get("path", "")),
                 fix="use a smaller length, or more text",
             )
-        kind = _Windowed if masks.runs_of(source) is None else _Masked
+        kind = _Windowed if loss_runs.runs_of(source) is None else _Masked
         return kind(child, source, self.length, stride, count)
 
 
@@ -149,7 +149,7 @@ class _Masked(_Windowed):
 
     def __init__(self, child: Node, source: TokenSource, length: int, stride: int, count: int) -> None:
         super().__init__(child, source, length, stride, count)
-        self.runs = masks.runs_of(source)
+        self.runs = loss_runs.runs_of(source)
         self.facts = replace(self.facts, bounds=self.facts.bounds.with_labels())
 
     def open(self, picks: Picks, compact: bool = False) -> Read:
@@ -167,6 +167,6 @@ class _Masked(_Windowed):
         row = np.repeat(np.arange(len(begin)) * self.length - begin, last - first + 1)
         lengths = np.diff(starts + row, append=labels.size)
         if self.runs is not None:
-            known = masks.learnt(self.runs(documents), starts - self.source.starts(documents), lengths)
-            labels.reshape(-1)[~known] = masks.IGNORE
+            known = loss_runs.trained(self.runs(documents), starts - self.source.starts(documents), lengths)
+            labels.reshape(-1)[~known] = loss_runs.IGNORE
         return Fetched({"input_ids": rows[:, :-1], "labels": labels}, picks)

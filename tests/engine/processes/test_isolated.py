@@ -20,7 +20,7 @@ import pytest
 import penstock as ps
 from penstock.engine.processes.child import HostOutput
 from penstock.engine.processes.connection import LENT
-from penstock.engine.processes.payload import Job, load, ship
+from penstock.engine.processes.payload import ChildJob, read_payload, write_payload
 from penstock.engine.processes.ring import Ring
 from penstock.outputs.numpy import NumpyOutput
 from penstock.testing import assert_same_batches
@@ -213,19 +213,19 @@ def test_limits_of_the_system_are_kept_or_named() -> None:
 # What is sent.
 
 
-def job_of(pipeline: ps.Pipeline) -> Job:
+def job_of(pipeline: ps.Pipeline) -> ChildJob:
     loader = pipeline.batch(2).to_numpy()
-    return Job(loader.definition, loader._cuts, HostOutput(NumpyOutput()), False, 1, 1, 1)
+    return ChildJob(loader.definition, loader._ranges, HostOutput(NumpyOutput()), False, 1, 1, 1)
 
 
 def test_memory_mapped_arrays_are_opened_again_and_large_ones_are_mapped(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(MB).reshape(1024, 1024))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     for array in (mapped, mapped[100:900], np.asarray(mapped)[5:7]):
-        fd = ship(job_of(ps.from_arrays({"x": np.concatenate([array]), "y": array})))
+        fd = write_payload(job_of(ps.from_arrays({"x": np.concatenate([array]), "y": array})))
         whole = os.fstat(fd).st_size
         assert whole < array.nbytes + 20_000, "only the copy is sent"
-        again = load(fd).definition.origin.read(np.arange(2))
+        again = read_payload(fd).definition.origin.read(np.arange(2))
         assert np.array_equal(again["y"], array[:2])
         assert np.array_equal(again["x"], array[:2])
 

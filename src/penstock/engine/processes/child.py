@@ -1,10 +1,10 @@
-"""The child of an isolated loader: its entry point and what it says.
+"""The child process of an isolated loader: its entry point and the messages it sends.
 
-A child is a fresh interpreter that runs `main` with the parent's `sys.path`. It never imports the user's `__main__`;
-what it is to do comes as a `Job` (see `engine.ship`).
+A child is a new interpreter that runs `main` with the parent's `sys.path`. It never imports the user's `__main__`; its
+work comes as a `ChildJob` (see `engine.processes.payload`).
 
-The child runs the same ordered threads as in-process, over its share of the steps, and writes each batch in a free
-slot of the ring. It ends when its parent closes the socket or is gone.
+The child runs the same ordered threads as an in-process loader, over its part of the steps, and writes each batch into
+a free slot of the ring. It ends when its parent closes the socket or is gone.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from penstock.core.columns import Columns, nbytes
 from penstock.core.errors import PenstockError
 from penstock.core.ledger import Ledger
 from penstock.engine.batches import Batches
-from penstock.engine.ordered_threads import Ordered
+from penstock.engine.ordered_threads import OrderedThreads
 from penstock.engine.output import Output
-from penstock.engine.processes.payload import Job, load
-from penstock.engine.processes.ring import Desk, Ring, Shape
+from penstock.engine.processes.payload import ChildJob, read_payload
+from penstock.engine.processes.ring import Ring, Shape
+from penstock.engine.processes.ring_writer import RingWriter
 from penstock.engine.stats import Stats
 from penstock.plan.build import build
 
 
-class Ends(NamedTuple):
-    """The descriptors a child is born with."""
+class Descriptors(NamedTuple):
+    """The file descriptors that a child inherits."""
 
     wire: int
     ring: int
@@ -45,10 +46,10 @@ class Ends(NamedTuple):
     life: int
 
 
-class Share(NamedTuple):
-    """Which steps are this child's: `first + j * every`, `length` of them (None: without end).
+class ChildSteps(NamedTuple):
+    """The steps of one child: `first + j * every`, `length` of them (None: without end).
 
-    The first `careful` ones are computed and given one by one: an earlier child was lost over one of them.
+    The first `careful` ones are computed and sent one by one: an earlier child was lost while computing one of them.
     """
 
     first: int
@@ -58,9 +59,9 @@ class Share(NamedTuple):
 
 
 class HostOutput(Output):
-    """The part of an output that runs in the child: final dtypes and memory. The parent makes the framework's object.
+    """The part of an output that runs in the child: final dtypes in NumPy. The parent makes the framework's objects.
 
-    Of Penstock's own outputs only plain attributes go along: a device or sharding would import its framework.
+    Of Penstock's own outputs only plain attributes are sent: a device or sharding would import its framework.
     """
 
     def __init__(self, output: Output) -> None:
@@ -89,28 +90,25 @@ def _is_plain(value: Any) -> bool:
     return home in ("builtins", "numpy", "penstock") and not callable(value) and not isinstance(value, ModuleType)
 
 
-# The child's life.
-
-
-def main(ends: tuple[Any, ...], shape: tuple[Any, ...], share: tuple[Any, ...], parent: int) -> None:
-    """Computes the share, then waits until the parent has closed the socket."""
-    mine = Share(*share)
-    desk = Desk(_settle(Ends(*ends), parent), Ring(Ends(*ends).ring, Shape(*shape)), parent)
-    threading.Thread(target=desk.listen, name="penstock-listen", daemon=True).start()
+def main(fds: tuple[Any, ...], shape: tuple[Any, ...], share: tuple[Any, ...], parent: int) -> None:
+    """Computes this child's steps, then waits until the parent closes the socket."""
+    mine = ChildSteps(*share)
+    writer = RingWriter(_set_up(Descriptors(*fds), parent), Ring(Descriptors(*fds).ring, Shape(*shape)), parent)
+    threading.Thread(target=writer.listen, name="penstock-listen", daemon=True).start()
     try:
-        job: Job = load(Ends(*ends).payload)
-        work = Batches(build(job.definition), job.cuts, job.output, job.pad, Stats())
+        job: ChildJob = read_payload(Descriptors(*fds).payload)
+        work = Batches(build(job.definition), job.ranges, job.output, job.pad, Stats())
     except Exception as error:
-        desk.send(("unborn", failure(error)))
-        desk.wait_for_end()
+        writer.send(("not started", failure(error)))
+        writer.wait_for_end()
         return
-    desk.ahead, desk.max_bytes = job.ahead, job.max_bytes // 2
-    desk.send(("ready",))
-    news, compute = News(work), _noting(desk.ring, work, mine)
+    writer.ahead, writer.max_bytes = job.ahead, job.max_bytes // 2
+    writer.send(("ready",))
+    news, compute = CounterReport(work), _tracked_compute(writer.ring, work, mine)
     try:
         for j in range(mine.careful):
-            desk.give(compute(j, j + 1)[0], news())
-        run = Ordered(
+            writer.put(compute(j, j + 1)[0], news())
+        run = OrderedThreads(
             compute,
             mine.careful,
             mine.length,
@@ -119,34 +117,34 @@ def main(ends: tuple[Any, ...], shape: tuple[Any, ...], share: tuple[Any, ...], 
             max_bytes=max(1, job.max_bytes // 2),
             size_of=nbytes,
         )
-        desk.at_end = run.close
+        writer.at_end = run.close
         for columns in run:
-            desk.give(columns, news())
+            writer.put(columns, news())
     except Exception as error:  # SystemExit goes on: the parent then reports the exit code
-        desk.send(("error", failure(error), news()))
-    desk.wait_for_end()
+        writer.send(("error", failure(error), news()))
+    writer.wait_for_end()
 
 
-def _settle(ends: Ends, parent: int) -> socket.socket:
-    """Signals: Ctrl-C is the parent's business; a crash, or SIGUSR1, leaves the stacks in the notes."""
+def _set_up(fds: Descriptors, parent: int) -> socket.socket:
+    """Signals: Ctrl-C is left to the parent; a crash or SIGUSR1 writes the stacks to the notes file."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable(ends.notes, all_threads=False)  # the others run on: to walk their frames may crash again
-    faulthandler.register(signal.SIGUSR1, ends.notes)
+    faulthandler.enable(fds.notes, all_threads=False)  # the other threads run on: walking their frames may crash again
+    faulthandler.register(signal.SIGUSR1, fds.notes)
     if sys.platform == "linux":
         # Nobody writes to this pipe. When the parent is gone the kernel sends SIGIO, which ends this process even if
-        # some code never gives the GIL back.
+        # some code never releases the GIL.
         import fcntl
 
         signal.signal(signal.SIGIO, signal.SIG_DFL)
-        fcntl.fcntl(ends.life, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(ends.life, fcntl.F_SETFL, fcntl.fcntl(ends.life, fcntl.F_GETFL) | os.O_ASYNC)
+        fcntl.fcntl(fds.life, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(fds.life, fcntl.F_SETFL, fcntl.fcntl(fds.life, fcntl.F_GETFL) | os.O_ASYNC)
     if os.getppid() != parent:
         os._exit(0)
-    return socket.socket(fileno=ends.wire)
+    return socket.socket(fileno=fds.wire)
 
 
-def _noting(ring: Ring, work: Batches, share: Share) -> Callable[[int, int], list[Columns]]:
-    """`compute` for this share; writes in the ring's first page what each thread has in hand."""
+def _tracked_compute(ring: Ring, work: Batches, share: ChildSteps) -> Callable[[int, int], list[Columns]]:
+    """`compute` for these steps; writes the steps of each thread into the ring's first page."""
     places: dict[int, int] = {}
     fresh = count()
     first, every = share.first, share.every
@@ -154,8 +152,8 @@ def _noting(ring: Ring, work: Batches, share: Share) -> Callable[[int, int], lis
     def compute(lo: int, hi: int) -> list[Columns]:
         me = threading.get_ident()
         if me not in places:
-            places[me] = next(fresh) % len(ring.hands)
-        hand = ring.hands[places[me]]
+            places[me] = next(fresh) % len(ring.in_progress)
+        entry = ring.in_progress[places[me]]
         spans = (
             [(first + lo, first + hi)]
             if every == 1
@@ -163,16 +161,16 @@ def _noting(ring: Ring, work: Batches, share: Share) -> Callable[[int, int], lis
         )
         made = []
         for span in spans:
-            hand[:] = *span, True
+            entry[:] = *span, True
             made += work.batches(*span)
-            hand[2] = False
+            entry[2] = False
         return made
 
     return compute
 
 
-class News:
-    """What the parent should know of this child's counters and ledgers, with each batch."""
+class CounterReport:
+    """This child's counters, and what is new in its ledgers: sent with each batch."""
 
     def __init__(self, work: Batches) -> None:
         self._stats = work.stats
@@ -193,7 +191,7 @@ class News:
 
 
 class Failure(NamedTuple):
-    """An exception on its way to the parent: pickled, with its cause, where that is possible, and always as text."""
+    """An exception for the parent: pickled with its cause where that is possible, and always as text."""
 
     pickled: bytes | None
     cause: bytes | None
@@ -203,7 +201,7 @@ class Failure(NamedTuple):
 
 
 def failure(error: BaseException) -> Failure:
-    """Takes an exception apart so that it can be raised in another process."""
+    """Prepares an exception so that another process can raise it."""
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     root = error.__cause__ or error
     _forget_first_try(root)
@@ -212,7 +210,7 @@ def failure(error: BaseException) -> Failure:
 
 
 def _forget_first_try(error: BaseException) -> None:
-    """A range that fails is computed again step by step, inside the handler: the first failure says nothing more."""
+    """A failed range is computed again step by step inside the handler: drops the first failure from the traceback."""
     while (context := error.__context__) is not None:
         if isinstance(context, PenstockError):
             error.__context__ = None
@@ -226,7 +224,7 @@ def _pickled(error: BaseException | None) -> bytes | None:
     for module in ("pickle", "cloudpickle"):
         if module not in sys.modules:
             continue
-        with contextlib.suppress(Exception):  # a user's exception may fail in any way here; then its text goes
+        with contextlib.suppress(Exception):  # a user's exception may fail in any way here; then its text is sent
             made: bytes = sys.modules[module].dumps(error)
             again = pickle.loads(made)
             if type(again) is type(error) and str(again) == str(error):

@@ -1,13 +1,14 @@
-"""Batches computed by child processes, given in order: the parent's side of `isolate=True` and `workers=N`.
+"""Batches computed by child processes, delivered in order: the parent's side of `isolate=True` and `workers=N`.
 
-Contract, beside that of `engine.ordered`. If the code does otherwise, the code is wrong.
-  1. Child k of N computes steps start + k, start + k + N, ...; batches are those of the in-process engine, bit by bit.
+Contract, in addition to that of `engine.ordered_threads`. If the code does otherwise, the code is wrong.
+  1. Child k of N computes steps start + k, start + k + N, ...; batches equal those of the in-process engine bit by bit.
   2. No Python runs in a forked copy of the parent, and no thread runs in the parent. A child costs four descriptors.
-  3. A batch is a set of views into a slot, which is given back when the last view dies and never before. At most
-     `LENT` batches of a child are lent so at once, or half of the byte budget; a consumer that keeps more gets copies
-     of the rest. So nothing is ever overwritten, and the child never runs out of slots.
-  4. When a child dies or hangs, what it had announced is given first. Then `WorkerDied` says who, how and with which
-     steps in hand; with `on_death="restart"` a new child computes the lost steps, unless it is lost at the same one.
+  3. A batch is a set of views into a slot. The slot is returned to the child when the last view is freed, never before.
+     At most `LENT` batches of a child are delivered as views at once, within half of the byte budget; a consumer that
+     keeps more gets copies. So nothing is overwritten, and the child never runs out of slots.
+  4. When a child dies or hangs, the batches it announced are delivered first. Then `WorkerDied` names the child, the
+     cause and the steps it was computing; with `on_death="restart"` a new child computes the lost steps, unless it is
+     lost at the same one.
   5. Close, drop, Ctrl-C or interpreter exit: children end, no descriptor or file is left. A child also ends by itself
      when its parent is gone.
 
@@ -32,14 +33,14 @@ from penstock.core.errors import StageError, UsageError, WorkerDied
 from penstock.core.ledger import Ledger
 from penstock.engine.batches import Batches
 from penstock.engine.ordered_threads import STALL_SECONDS
-from penstock.engine.processes.child import Failure, HostOutput, Share
-from penstock.engine.processes.connection import LENT, Gone, Link
-from penstock.engine.processes.payload import Job, ship
+from penstock.engine.processes.child import ChildSteps, Failure, HostOutput
+from penstock.engine.processes.connection import LENT, ChildConnection, ChildGone
+from penstock.engine.processes.payload import ChildJob, write_payload
 from penstock.engine.processes.ring import THREADS
 
-MOST_AHEAD = 200  # batches of one child; a slot's number is a byte
-CHECK_SECONDS = 0.25  # how often a waiting consumer looks whether the child lives
-START_SECONDS = 60.0  # for a child to import and build, where a timeout is set
+MAX_AHEAD = 200  # batches of one child; a slot number is one byte
+CHECK_SECONDS = 0.25  # how often a waiting consumer checks that the child is alive
+START_SECONDS = 60.0  # added to a timeout while a child imports and builds
 
 OnDeath = Literal["raise", "restart"]
 
@@ -77,22 +78,22 @@ class Isolated:
         self._work, self._start, self._taken, self._stop = work, start, start, stop
         self._timeout, self._on_death = timeout, on_death
         self._every = workers if stop is None else max(1, min(workers, stop - start))
-        self._ahead = min(-(-ahead // self._every), MOST_AHEAD)
+        self._ahead = min(-(-ahead // self._every), MAX_AHEAD)
         self._max_bytes = max(1, max_bytes // self._every)
         self._lock = threading.RLock()
         self._closed = False
-        self._links: list[Link] = []
+        self._links: list[ChildConnection] = []
         plan = work.plan
-        job = Job(
+        job = ChildJob(
             plan.definition,
-            work.cuts,
+            work.ranges,
             HostOutput(work.output),
             work.pad,
             min(threads, THREADS),
             self._ahead,
             self._max_bytes,
         )
-        self._payload = ship(job)
+        self._payload = write_payload(job)
         _open.add(self)
         try:
             for k in range(self._every):
@@ -102,14 +103,12 @@ class Isolated:
             self.close()
             raise
 
-    def _launch(self, first: int, careful_to: int = 0) -> Link:
-        """A child for `first` and every N-th step after it; one by one before step `careful_to`."""
+    def _launch(self, first: int, careful_to: int = 0) -> ChildConnection:
+        """Starts a child for `first` and every N-th step after it; steps before `careful_to` are sent one by one."""
         length = None if self._stop is None else -(-(self._stop - first) // self._every)
         careful = max(0, -(-(careful_to - first) // self._every))
         slots = self._ahead + 1 + LENT
-        return Link(Share(first, self._every, length, careful), self._payload, slots, self._max_bytes)
-
-    # The consumer's side.
+        return ChildConnection(ChildSteps(first, self._every, length, careful), self._payload, slots, self._max_bytes)
 
     def __iter__(self) -> Isolated:
         return self
@@ -118,8 +117,8 @@ class Isolated:
         if self._closed or (self._stop is not None and self._taken >= self._stop):
             self.close()
             raise StopIteration
-        columns, news = self._next_columns((self._taken - self._start) % self._every)
-        self._merge(news)
+        columns, gained = self._next_columns((self._taken - self._start) % self._every)
+        self._merge(gained)
         began = time.perf_counter()
         batch = self._work.output.deliver(columns)
         self._work.stats.delivered(time.perf_counter() - began)
@@ -131,26 +130,26 @@ class Isolated:
             link = self._links[k]
             try:
                 kind, *content = self._wait(link)
-            except Gone as gone:
+            except ChildGone as gone:
                 self._lost(k, link, gone)
                 continue
             if kind == "batch":
-                *parts, news = content
-                return link.columns(*parts), link.news(news)
+                *parts, report = content
+                return link.columns(*parts), link.gained(report)
             if kind == "ready":
                 link.ready = time.perf_counter()
             elif kind == "notice":
                 warnings.warn(f"penstock: {content[0]}", RuntimeWarning, stacklevel=4)
             else:
                 if kind == "error":
-                    self._merge(link.news(content[1]))
+                    self._merge(link.gained(content[1]))
                 self.close()
                 raise _raised(content[0], link, self._taken)
 
-    def _wait(self, link: Link) -> tuple[Any, ...]:
-        """The child's next message; `Gone` when there will be none."""
+    def _wait(self, link: ChildConnection) -> tuple[Any, ...]:
+        """Waits for the child's next message; raises `ChildGone` when there will be none."""
         began = time.perf_counter()
-        told = False
+        warned = False
         while True:
             with self._lock:
                 if self._closed:
@@ -162,34 +161,34 @@ class Isolated:
             if self._timeout is not None:
                 waited = now - max(began, link.ready or 0.0)
                 if waited > self._timeout + (0.0 if link.ready else START_SECONDS):
-                    raise Gone(f"no answer after {waited:.1f} s", link.stacks(), hung=True)
-            if now - began > STALL_SECONDS and not told:
-                told = True
+                    raise ChildGone(f"no answer after {waited:.1f} s", link.stacks(), hung=True)
+            if now - began > STALL_SECONDS and not warned:
+                warned = True
                 text = f"penstock: batch {self._taken} has taken {now - began:.0f} s so far in child {link.pid}"
                 warnings.warn(f"{text}{link.stacks()}", RuntimeWarning, stacklevel=5)
 
-    def _lost(self, k: int, link: Link, gone: Gone) -> None:
-        """A child is gone: raises, or starts another one for what it owed."""
+    def _lost(self, k: int, link: ChildConnection, gone: ChildGone) -> None:
+        """A child is gone: raises, or starts another one for its remaining steps."""
         error = self._died(link, gone)
         link.kill()  # it may hang, or have closed its end only
-        if self._on_death == "raise" or (link.careful and not link.given):
+        if self._on_death == "raise" or (link.careful and not link.received):
             self.close()
             raise error from None
-        warnings.warn(f"penstock: computing again what a child had in hand\n{error}", RuntimeWarning, stacklevel=5)
+        warnings.warn(f"penstock: computing the steps of a lost child again\n{error}", RuntimeWarning, stacklevel=5)
         link.end()
-        seen = [hi for busy in (True, False) for _, hi in link.hands(busy)]
+        seen = [hi for busy in (True, False) for _, hi in link.in_progress(busy)]
         self._links[k] = self._launch(self._taken, careful_to=max([self._taken + 1, *seen]))
 
-    def _died(self, link: Link, gone: Gone) -> WorkerDied:
-        busy = [self._named(lo, hi) for lo, hi in link.hands(busy=True)]
-        last = [self._named(lo, hi) for lo, hi in link.hands(busy=False)]
-        where = f"in hand: {', '.join(busy)}" if busy else f"nothing in hand; last: {', '.join(last) or 'nothing'}"
-        fix = "mend what hangs there, or raise timeout="
+    def _died(self, link: ChildConnection, gone: ChildGone) -> WorkerDied:
+        busy = [self._named(lo, hi) for lo, hi in link.in_progress(busy=True)]
+        last = [self._named(lo, hi) for lo, hi in link.in_progress(busy=False)]
+        where = f"computing {', '.join(busy)}" if busy else f"computing nothing; last {', '.join(last) or 'nothing'}"
+        fix = "fix what hangs there, or raise timeout="
         if not gone.hung:
-            fix = "see what it printed; run with threads=0 and without isolate= to debug it, "
-            fix += "or let on_worker_death='restart' compute lost steps again"
+            fix = "look at its output; run with threads=0 and without isolate= to debug it, "
+            fix += "or set on_worker_death='restart' to compute lost steps again"
         if "SIGKILL" in str(gone):
-            fix = "look whether the machine ran out of memory; " + fix
+            fix = "check whether the machine ran out of memory; " + fix
         return WorkerDied(
             f"batch {self._taken} from child process {link.pid}"
             + (f" within {self._timeout:g} s" if gone.hung else ""),
@@ -203,9 +202,9 @@ class Isolated:
         records = [*self._work.order(lo).record[:1].tolist(), *self._work.order(hi - 1).record[-1:].tolist()]
         return f"{steps} (records {' ... '.join(map(str, records))})"
 
-    def _merge(self, news: Any) -> None:
-        """Adds what a child counted and noted to the loader's own books; past a budget is an error."""
-        (rows, batches, order, read, finish, deliver), ledgers = news
+    def _merge(self, gained: Any) -> None:
+        """Adds a child's counts and ledger entries to the loader's own; raises when a budget is exceeded."""
+        (rows, batches, order, read, finish, deliver), ledgers = gained
         self._work.stats.add(int(batches), int(rows), read, finish, deliver)
         self._work.stats.ordered(order)
         for ledger, noted in zip((self._work.plan.ledger, self._work.plan.refusals), ledgers, strict=True):
@@ -224,7 +223,7 @@ class Isolated:
                 link.hang_up()
             for link in links:
                 link.end()
-        if _open is not None:  # at the very end of the interpreter names are gone
+        if _open is not None:  # at interpreter exit module globals may be None
             _open.discard(self)
 
     def __del__(self) -> None:
@@ -241,13 +240,13 @@ def _note(ledger: Ledger, total: int, seen: int, reasons: dict[str, int], entrie
     ledger.check()
 
 
-def _raised(failure: Failure, link: Link, step: int) -> BaseException:
-    """The exception that a child met, as near to the original as it could be sent, with the child's traceback."""
+def _raised(failure: Failure, link: ChildConnection, step: int) -> BaseException:
+    """The exception that a child raised, as close to the original as could be sent, with the child's traceback."""
     if failure.pickled is not None:
         error: BaseException = pickle.loads(failure.pickled)
     else:
         error = StageError(
-            "no exception while a batch is computed",
+            "a batch computed without an exception",
             got=f"{failure.kind}: {failure.text}",
             where=f"batch {step}, child process {link.pid}",
             fix="see the traceback; the exception itself could not be pickled",

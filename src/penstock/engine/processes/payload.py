@@ -1,4 +1,4 @@
-"""Sends a plan to child processes, in a file without a name; `core.pickling` says how functions are pickled.
+"""Sends a plan to child processes in an unnamed file; `core.pickling` says how functions are pickled.
 
 Large arrays in the definition are mapped copy-on-write, so N children hold them once.
 """
@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 from penstock.core.errors import MissingExtra, UsageError
 from penstock.core.pickling import culprit, dump
 from penstock.engine.output import Output
-from penstock.engine.processes.ring import ALIGN, nameless_file
+from penstock.engine.processes.ring import ALIGN, unnamed_file
 from penstock.plan.definition import Definition
-from penstock.plan.step_ranges import Cuts
+from penstock.plan.step_ranges import StepRanges
 
 
-class Job(NamedTuple):
-    """What every child of one loader needs to know."""
+class ChildJob(NamedTuple):
+    """The work of all children of one loader."""
 
     definition: Definition
-    cuts: Cuts
+    ranges: StepRanges
     output: Output
     pad: bool
     threads: int
@@ -30,15 +30,15 @@ class Job(NamedTuple):
     max_bytes: int
 
 
-def ship(job: Job) -> int:
-    """Writes a job in a file without a name and gives its descriptor; `load` reads it."""
+def write_payload(job: ChildJob) -> int:
+    """Writes a job into an unnamed file and returns its descriptor; `read_payload` reads it."""
     body, buffers = _dump(job)
     spans, at = [], 0
     for buffer in buffers:
         spans.append((at, buffer.nbytes))
         at += -(-buffer.nbytes // ALIGN) * ALIGN
     head = pickle.dumps((body, spans))
-    fd = nameless_file("penstock-plan")
+    fd = unnamed_file("penstock-plan")
     try:
         with open(fd, "wb", closefd=False) as file:
             file.write(len(head).to_bytes(8, "little") + head)
@@ -53,8 +53,8 @@ def ship(job: Job) -> int:
     return fd
 
 
-def load(fd: int) -> Any:
-    """What `ship` wrote; its arrays are mapped, not read."""
+def read_payload(fd: int) -> Any:
+    """The job that `write_payload` wrote; its arrays are mapped, not read."""
     view = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_COPY))
     os.close(fd)
     size = int.from_bytes(view[:8], "little")
@@ -67,7 +67,7 @@ def _base(head: int) -> int:
     return -(-(8 + head) // ALIGN) * ALIGN
 
 
-def _dump(job: Job) -> tuple[bytes, list[memoryview]]:
+def _dump(job: ChildJob) -> tuple[bytes, list[memoryview]]:
     try:
         return dump(job)
     except MissingExtra:

@@ -96,10 +96,10 @@ def _resolve(name: Any, ask: Ask) -> Found:
 
 
 def _made(name: str, ask: Ask) -> Any:
-    from penstock.steps.mapping import wants
+    from penstock.steps.user_functions import has_parameter
 
     factory = _registered[name]
-    made = factory(split=ask.split) if wants(factory, "split") else factory()
+    made = factory(split=ask.split) if has_parameter(factory, "split") else factory()
     if made is None or (isinstance(made, str) and made == name):
         raise UsageError(f"a dataset from the function registered as {name!r}", got=repr(made))
     return _resolve(made, ask) if isinstance(made, str | os.PathLike) else made

@@ -24,17 +24,17 @@ from penstock.core.errors import UsageError
 from penstock.order.balance import attention_cost, balance_rows
 from penstock.order.buckets import BucketPlan
 from penstock.order.budget import BudgetPlan
-from penstock.order.ragged_index import Batches
+from penstock.order.ragged_index import BatchRecords
 from penstock.order.shard import rows_of_rank
 from penstock.order.superblocks import LengthSource
 from penstock.sources.base import ColumnSource, Source, TokenSource
-from penstock.steps import masks
+from penstock.steps import loss_runs
 from penstock.steps.base import Context, Step, rows_before
 from penstock.steps.batch import Batch
 from penstock.steps.facts import Bounds
 from penstock.steps.node import Node, SourceNode, WrapperNode
 from penstock.steps.pad import Pad
-from penstock.steps.picks import I64, Epoch, Layout, Picks
+from penstock.steps.picks import I64, BlockLayout, Epoch, Picks
 from penstock.steps.shuffle import Shuffled
 
 
@@ -119,7 +119,7 @@ class RankRows(NamedTuple):
 class _LabelCount:
     """Adds the count of labels."""
 
-    def add(self, columns: Columns, layout: Layout | None, labels: int) -> Columns:
+    def add(self, columns: Columns, layout: BlockLayout | None, labels: int) -> Columns:
         return {**columns, "valid_labels": np.array(labels, np.int64)} if "labels" in columns else columns
 
 
@@ -148,7 +148,7 @@ class PlannedBatches(WrapperNode):
         self.cut = isinstance(plan, BudgetPlan) and plan.overlong == "truncate"
         self.balance = step.balance
         self.rows = max(1, len(child.source) // self.size)  # of a step, on average
-        self.runs = masks.runs_of(child.source)
+        self.runs = loss_runs.runs_of(child.source)
         bounds = self.facts.bounds
         if not isinstance(child.source, TokenSource):
             bounds = Bounds.of(child.source.read(np.zeros(1, np.int64))["input_ids"].dtype)
@@ -160,7 +160,7 @@ class PlannedBatches(WrapperNode):
         self._pads: dict[int, Pad] = {}
         self.batch_plan = self
 
-    def batches(self, position: I64, epoch: int) -> Batches:
+    def batches(self, position: I64, epoch: int) -> BatchRecords:
         """The records of some steps of an epoch, and the shape of each."""
         return self.plan.batch(position, epoch, shuffle=self.shuffle)
 
@@ -173,7 +173,7 @@ class PlannedBatches(WrapperNode):
         """A record comes once in an epoch, so its number is also its row's number in the run."""
         return Picks(records, epoch, slot=records + epoch * len(self.source))
 
-    def share(self, batches: Batches, rank: int, world: int) -> RankRows:
+    def share(self, batches: BatchRecords, rank: int, world: int) -> RankRows:
         """What one rank takes of each batch."""
         kept, edges, real = [], [0], []
         offsets, rows = batches.offsets.tolist(), batches.rows.tolist()
@@ -229,9 +229,9 @@ class PlannedBatches(WrapperNode):
     def count_labels(self, picks: Picks) -> int:
         if self.labelled:
             columns, used = self.child.fetch(picks)
-            return masks.count_labels(self.padded(columns, used, int(self.lengths(picks.record).max(initial=1))))
+            return loss_runs.count_labels(self.padded(columns, used, int(self.lengths(picks.record).max(initial=1))))
         lengths = self.lengths(picks.record)
         if self.runs is not None:
             after_first = np.maximum(lengths - 1, 0)
-            return int(masks.counts(self.runs(picks.record), np.ones_like(lengths), after_first).sum())
+            return int(loss_runs.trained_counts(self.runs(picks.record), np.ones_like(lengths), after_first).sum())
         return int(np.maximum(lengths - 1, 0).sum())
