@@ -144,3 +144,12 @@ def test_endless_loaders_have_no_length() -> None:
     loader = numbers().repeat().batch(2).to_numpy()
     with pytest.raises(TypeError, match="endless"):
         len(loader)
+
+
+def test_sharding_twice_is_refused() -> None:
+    once = ps.from_arrays({"x": range(8)}).shard(0, 2)
+    assert once.shard(0, 2) == once
+    with pytest.raises(ps.UsageError, match="rank 0 of 2, and then rank 1 of 4"):
+        once.shard(1, 4)
+    with pytest.raises(ps.UsageError, match=r"one \.shard\(\)"):
+        once.batch(4).shard(1, 2)

@@ -55,6 +55,12 @@ class Definition(Immutable):
         if rank is None or world is None:
             raise UsageError("both rank and world in .shard(), or neither", got=f"rank={rank!r}, world={world!r}")
         check_rank(rank, world)
+        if self.world > 1 and (rank, world) != (self.rank, self.world):
+            raise UsageError(
+                "one .shard() in a pipeline",
+                got=f"rank {self.rank} of {self.world}, and then rank {rank} of {world}",
+                fix="leave one of them out: both take a rank's rows of each batch, not rows of rows",
+            )
         return replace(self, rank=rank, world=world)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -102,7 +103,7 @@ def global_batches(
     """Returns the ordered global batches of `world` ranks: the rows of all ranks, concatenated in rank order."""
     ranks = []
     for rank in range(world):
-        loader = make().shard(rank, world).to_numpy(**engine)
+        loader = Pipeline(replace(make().definition, rank=rank, world=world)).to_numpy(**engine)
         if state is not None:
             loader.load_state_dict(state)
         ranks.append(batches(loader, count))

@@ -37,9 +37,10 @@ class DuckTokenizer(SerialTokenizer):
     [2, 0, 1]
     """
 
-    def __init__(self, original: Any) -> None:
+    def __init__(self, original: Any, vocab_size: int | None = None) -> None:
         specials = Specials(**{role: _role(original, names) for role, names in _ROLES.items()})
-        super().__init__(original, getattr(original, "name", ""), _size_of(original), specials)
+        size = vocab_size or _size_of(original)
+        super().__init__(original, getattr(original, "name", ""), size, specials)
         self._kwargs = {"add_special_tokens": False} if _takes(original.encode, "add_special_tokens") else {}
 
     special_tokens: dict[str, int] = {}  # noqa: RUF012  (never changed)
@@ -111,13 +112,16 @@ def _takes(function: Any, name: str) -> bool:
         return False
 
 
+def with_any_ids(tokenizer: Any) -> Any:
+    """The tokenizer; an object that only has `encode`, and no vocabulary size, as one whose ids are below 2**31."""
+    found = None if isinstance(tokenizer, type) else getattr(tokenizer, "encode", None)
+    if isinstance(tokenizer, str) or not callable(found) or hasattr(tokenizer, "get_vocab") or _sizes(tokenizer):
+        return tokenizer
+    return DuckTokenizer(tokenizer, 1 << 31)
+
+
 def _size_of(original: Any) -> int:
-    sizes = []
-    for name in _SIZES:
-        value = getattr(original, name, None)
-        value = value() if callable(value) else value
-        if isinstance(value, int | np.integer) and not isinstance(value, bool):
-            sizes.append(int(value))
+    sizes = _sizes(original)
     vocab = getattr(original, "get_vocab", None)
     if callable(vocab):
         sizes.append(1 + max(map(int, vocab().values()), default=-1))
@@ -128,6 +132,16 @@ def _size_of(original: Any) -> int:
             fix="add an attribute vocab_size: its largest id plus one",
         )
     return max(sizes)
+
+
+def _sizes(original: Any) -> list[int]:
+    sizes = []
+    for name in _SIZES:
+        value = getattr(original, name, None)
+        value = value() if callable(value) else value
+        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            sizes.append(int(value))
+    return sizes
 
 
 def _role(original: Any, names: Sequence[str]) -> int | None:

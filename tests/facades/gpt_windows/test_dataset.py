@@ -41,6 +41,19 @@ def test_the_documents_visual_example() -> None:
     assert batches[1] == [[5, 6, 7, 8], [7, 8, 9, 10]]
 
 
+def test_any_object_with_encode_is_a_tokenizer() -> None:
+    class OnlyEncode:
+        def encode(self, text: str) -> list[int]:
+            return [int(word) * 100_000 for word in text.split()]
+
+    dataset = create_dataset("gpt_v1", txt=TEXT, tokenizer=OnlyEncode(), max_length=4, stride=2)
+    assert dataset[1][0].tolist() == [300_000, 400_000, 500_000, 600_000]
+    (inputs, targets), *_ = create_dataloader(dataset, batch_size=2, shuffle=False)
+    assert inputs.dtype == torch.int64 and targets[0, 0] == 200_000
+    with pytest.raises(ps.UsageError, match="a tokenizer"):
+        create_dataset("gpt_v1", txt=TEXT, tokenizer=object(), max_length=4, stride=2)
+
+
 @pytest.mark.parametrize("length", [1, 3, 4, 7, 13])
 @pytest.mark.parametrize("stride", [1, 2, 4, 9])
 def test_windows_start_at_multiples_of_the_stride_while_a_full_target_exists(length: int, stride: int) -> None:

@@ -13,6 +13,7 @@ from penstock.core.errors import UsageError
 from penstock.pipeline import Pipeline
 from penstock.sources.arrays import Texts
 from penstock.sources.token_stream import token_stream
+from penstock.tokenizers.duck import with_any_ids
 from penstock.torch_data.default_collate import TupleRow
 from penstock.torch_data.framework import data
 from penstock.torch_data.loaders import CoreDataLoader
@@ -31,7 +32,7 @@ class GPTDatasetV1(WindowDataset):
         if not isinstance(txt, str):
             raise UsageError("txt, a string", got=type(txt).__name__, fix="read the file first: open(path).read()")
         self.max_length, self.stride = max_length, stride
-        tokens = token_stream(Texts([txt]), tokenizer, eos=False)
+        tokens = token_stream(Texts([txt]), with_any_ids(tokenizer), eos=False)
         super().__init__(Pipeline(tokens).windows(max_length, stride))
 
     def pair(self, tensors: dict[str, Any]) -> tuple[Any, Any]:
