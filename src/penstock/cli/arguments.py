@@ -75,6 +75,13 @@ def add_json(parser: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON value on stdout")
 
 
+def add_texts(parser: Any) -> None:
+    """Adds the options for files of text."""
+    parser.add_argument("--field", default="text", metavar="NAME", help="field or column with the text (default: text)")
+    by = ("file", "line", "paragraph")
+    parser.add_argument("--by", choices=by, default="file", help="what a record of a text file is (default: file)")
+
+
 def add_tokens(parser: Any) -> None:
     """Adds the options for token files that have no header."""
     parser.add_argument("--dtype", metavar="TYPE", help="dtype of the tokens in a raw .bin or .npy, such as uint16")

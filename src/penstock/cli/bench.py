@@ -28,14 +28,11 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measures both and compares them."""
-    from penstock.cli.inputs import open_tokens
+    from penstock.cli.inputs import open_run
     from penstock.view.training_run import pipeline
 
-    source = open_tokens(args.store, args.dtype, args.split_id)
-    made = pipeline(
-        source, args.length, args.stride, args.batch, seed=args.seed, shuffle=not args.no_shuffle, world=args.world
-    )
-    loader = getattr(made, f"to_{args.to}")(threads=args.threads)
+    source, options = open_run(args)
+    loader = getattr(pipeline(source, **options), f"to_{args.to}")(threads=args.threads)
     rows = args.batch // args.world
     console.note(f"measuring the loader for {args.seconds:g} s, then a bare gather for {args.seconds:g} s")
     batches, took = _loader(loader, args.seconds, args.to)
@@ -49,11 +46,7 @@ def run(args: argparse.Namespace) -> int:
         "stage_seconds": loader.stats()["stage_seconds"],
     }  # fmt: skip
     facts["verdict"] = _verdict(took / batches)
-    if args.json:
-        console.as_json(facts)
-    else:
-        _show(facts)
-    return 0
+    return console.result(args, facts, _show)
 
 
 def _loader(loader: Any, limit: float, to: str) -> tuple[int, float]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from penstock.core.errors import PenstockError
-from penstock.view.visible import visible
+from penstock.view.visible import figure, visible
 
 
 def out(line: str = "") -> None:
@@ -22,6 +22,12 @@ def out(line: str = "") -> None:
 def as_json(value: Any) -> None:
     """Prints the result as one JSON value on one line, in printable ASCII."""
     print(json.dumps(value, ensure_ascii=True, default=_plain))
+
+
+def result(args: Any, facts: dict[str, Any], show: Callable[[dict[str, Any]], None], code: int = 0) -> int:
+    """Prints the result of a command, with `--json` as JSON, else by `show`; returns the exit code."""
+    (as_json if args.json else show)(facts)
+    return code
 
 
 def note(line: str) -> None:
@@ -40,25 +46,6 @@ def table(rows: Iterable[tuple[str, Any]], indent: str = "") -> None:
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
         out(f"{indent}{name:<{width}}  {value}")
-
-
-def figure(value: Any) -> str:
-    """Formats a value for people.
-
-    >>> figure(1234567), figure(0.25), figure(True), figure(None), figure(["a", "b"])
-    ('1,234,567', '0.25', 'yes', 'unknown', 'a, b')
-    """
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    if isinstance(value, list | tuple):
-        return ", ".join(figure(v) for v in value)
-    return str(value)
 
 
 def size(count: float) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.cli import console
 from penstock.cli.arguments import add_json, add_tokenizer, add_windows, command, number
+from penstock.view.visible import figure
 
 
 def add(commands: Any) -> None:
@@ -25,15 +26,13 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Computes the row and prints its provenance."""
-    from penstock.cli.inputs import decoded, decoder, open_tokens
+    from penstock.cli.inputs import decoder, open_run
     from penstock.core.errors import UsageError
+    from penstock.view.documents import decoded
     from penstock.view.training_run import pipeline
 
-    source = open_tokens(args.store, args.dtype, args.split_id)
-    loader = pipeline(
-        source, args.length, args.stride, args.batch, seed=args.seed, shuffle=not args.no_shuffle, rank=args.rank,
-        world=args.world,
-    ).to_numpy(threads=0)  # fmt: skip
+    source, options = open_run(args)
+    loader = pipeline(source, **options, rank=args.rank).to_numpy(threads=0)
     if args.row >= args.batch // args.world:
         raise UsageError(
             f"a row below {args.batch // args.world}, the rows of a batch on one rank",
@@ -43,13 +42,9 @@ def run(args: argparse.Namespace) -> int:
     why = loader.why(args.step, args.row)
     batch = loader.batch_at(args.step)
     tokenizer = decoder(source, args.tokenizer)
-    facts = why | {name: batch[name][args.row].tolist() for name in ("input_ids", "labels")}
+    facts = {"store": args.store} | why | {name: batch[name][args.row].tolist() for name in ("input_ids", "labels")}
     facts["text"] = decoded(tokenizer, facts["input_ids"])
-    if args.json:
-        console.as_json({"store": args.store} | facts)
-    else:
-        _show(facts)
-    return 0
+    return console.result(args, facts, _show)
 
 
 def _show(facts: dict[str, Any]) -> None:
@@ -58,10 +53,7 @@ def _show(facts: dict[str, Any]) -> None:
     console.table(
         [
             ("step", f"{facts['step']:,}, row {facts['row']:,} (epoch {facts['epoch']:,})"),
-            (
-                "window",
-                f"{origin['window']:,}: inputs are tokens {span[0]:,} to {span[1] - 2:,} of the stream",
-            ),
+            ("window", f"{origin['window']:,}: inputs are tokens {span[0]:,} to {span[1] - 2:,} of the stream"),
             ("seed", facts["seed"]),
             ("documents", f"{origin['documents_in_window']:,} in this window"),
         ]
@@ -69,7 +61,7 @@ def _show(facts: dict[str, Any]) -> None:
     for one in origin["documents"]:
         details = {k: v for k, v in one.items() if k not in ("document", "from")}
         console.out(f"  document {one['document']:,} from its token {one['from']:,}")
-        console.out("    " + ", ".join(f"{k} {console.figure(v)}" for k, v in details.items()))
+        console.out("    " + ", ".join(f"{k} {figure(v)}" for k, v in details.items()))
     console.table([("input_ids", console.ids(facts["input_ids"])), ("labels", console.ids(facts["labels"]))])
     if facts["text"] is not None:
         console.out("text")

@@ -11,15 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from penstock.cli.inputs import decoded
 from penstock.core.columns import row
-from penstock.core.errors import PenstockError, RecordError
+from penstock.core.errors import RecordError
 from penstock.core.limits import LIMITS
 from penstock.sources import json_fields, jsonl
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import Format, Options
 from penstock.sources.lines import LineFiles, place
 from penstock.sources.text import TextFiles
+from penstock.view.documents import beginning, decoded
+from penstock.view.documents import place as document_place
+
+_MOST_IDS = 512
 
 
 def records(path: str, found: Format, by: str, split: str | None, rows: int) -> list[dict[str, Any]]:
@@ -80,22 +83,11 @@ def _json_lines(path: str, rows: int) -> list[dict[str, Any]]:
     return found[:rows]
 
 
-def documents(source: Any, tokenizer: Any, rows: int, most_ids: int = 512) -> list[dict[str, Any]]:
-    """The first documents of a token source; at most `most_ids` ids of each, decoded when there is a tokenizer."""
+def documents(source: Any, tokenizer: Any, rows: int) -> list[dict[str, Any]]:
+    """The first documents of a token source, and the first ids of each, decoded when there is a tokenizer."""
     found = []
     for number in range(min(rows, len(source))):
-        start = int(source.starts(np.array([number]))[0])
-        length = int(source.lengths(np.array([number]))[0])
-        ids = source.gather(np.array([start]), min(length, most_ids))[0].tolist() if length else []
-        one = {"where": _place(source, number), "tokens": length, "ids": ids}
+        length, ids = beginning(source, number, _MOST_IDS)
+        one = {"where": document_place(source, number), "tokens": length, "ids": ids}
         found.append(one | {"text": decoded(tokenizer, ids)})
     return found
-
-
-def _place(source: Any, number: int) -> str:
-    try:
-        facts = source.locate(number)
-    except PenstockError as error:
-        return f"document {number}: {error.expected}"
-    file = facts.get("file", facts.get("shard", ""))
-    return f"document {number}" + (f", {file}" if file else "") + (f", line {facts['line']}" if "line" in facts else "")

@@ -40,11 +40,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         facts = _records(args.path, found)
     facts = {"path": args.path} | facts
-    if args.json:
-        console.as_json(facts)
-    else:
-        _show(facts)
-    return 1 if "damage" in facts else 0
+    return console.result(args, facts, _show, code=1 if "damage" in facts else 0)
 
 
 def _records(path: str, found: Format) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -47,6 +48,13 @@ def open_tokens(path: str, dtype: str | None = None, split_id: int | None = None
     return found.open(path, Options(dtype=dtype, eos_id=split_id))
 
 
+def open_run(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """Opens the token source of `add_windows`, and returns it with the arguments of `view.training_run`."""
+    names = ("length", "stride", "batch", "seed", "world")
+    options = {name: getattr(args, name) for name in names} | {"shuffle": not args.no_shuffle}
+    return open_tokens(args.store, args.dtype, args.split_id), options
+
+
 def decoder(source: Any, name: str | None) -> Any:
     """Returns the tokenizer to decode with: the named one, or bytes for a store of bytes; None without one.
 
@@ -61,13 +69,3 @@ def decoder(source: Any, name: str | None) -> Any:
     if known and known.get("sha256") != tokenizer.identity()["sha256"]:
         console.note(f"the store was written with another tokenizer than {name!r}: texts may be wrong")
     return tokenizer
-
-
-def decoded(tokenizer: Any, ids: Any) -> str | None:
-    """Decodes ids to text; None without a tokenizer or for ids outside its vocabulary."""
-    if tokenizer is None:
-        return None
-    numbers = [int(i) for i in ids]
-    if numbers and not 0 <= min(numbers) <= max(numbers) < tokenizer.vocab_size:
-        return None
-    return str(tokenizer.decode(numbers))

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from penstock.cli import console
-from penstock.cli.arguments import add_json, add_tokenizer, add_tokens, command, number
+from penstock.cli.arguments import add_json, add_texts, add_tokenizer, add_tokens, command, number
 
 MAX_LENGTH, STRIDE, BATCH_SIZE = 256, 128, 4
 _TEXT = 240
@@ -37,9 +37,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--max-length", type=number(1), metavar="L", help=f"tokens in a window (default: {MAX_LENGTH})")
     parser.add_argument("--stride", type=number(1), metavar="S", help=f"tokens between windows (default: {STRIDE})")
     parser.add_argument("--batch-size", type=number(1), metavar="B", help=f"windows in a batch (default: {BATCH_SIZE})")
-    parser.add_argument("--field", default="text", metavar="NAME", help="field or column with the text (default: text)")
-    by = ("file", "line", "paragraph")
-    parser.add_argument("--by", choices=by, default="file", help="what a record of a text file is (default: file)")
+    add_texts(parser)
     add_tokens(parser)
     add_json(parser)
 
@@ -124,8 +122,8 @@ def _documents(args: argparse.Namespace, source: Any, found: list[dict[str, Any]
 def _windows(args: argparse.Namespace, source: Any, tokenizer: Any, whole: bool) -> int:
     import numpy as np
 
-    from penstock.cli.inputs import decoded
     from penstock.pipeline import Pipeline
+    from penstock.view.documents import decoded
 
     length, stride = args.max_length or MAX_LENGTH, args.stride or STRIDE
     size = args.batch_size or BATCH_SIZE

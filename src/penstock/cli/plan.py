@@ -22,19 +22,12 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Computes and prints the figures."""
-    from penstock.cli.inputs import open_tokens
+    from penstock.cli.inputs import open_run
     from penstock.view.training_run import figures
 
-    source = open_tokens(args.store, args.dtype, args.split_id)
-    facts = figures(
-        source, args.length, args.stride, args.batch, seed=args.seed, shuffle=not args.no_shuffle, world=args.world,
-        epochs=args.epochs,
-    )  # fmt: skip
-    if args.json:
-        console.as_json({"store": args.store} | facts)
-    else:
-        console.table(rows(facts))
-    return 0
+    source, options = open_run(args)
+    facts = {"store": args.store} | figures(source, **options, epochs=args.epochs)
+    return console.result(args, facts, lambda facts: console.table(rows(facts)))
 
 
 def rows(facts: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -99,13 +99,9 @@ def run(args: argparse.Namespace) -> int:
         kept = read_skipped(out)
         result |= {"skipped_list": str(out / "skipped.jsonl"), "reasons": kept.reasons if kept else made.reasons}
     if args.verify:
-        _verify(out, show)
+        _verify(out, made.bytes, show)
         result["verified"] = True
-    if args.json:
-        console.as_json(result)
-    else:
-        _summary(result)
-    return 0
+    return console.result(args, result, _summary)
 
 
 def _announce(facts: dict[str, Any], out: Path, restart: bool) -> None:
@@ -117,22 +113,12 @@ def _announce(facts: dict[str, Any], out: Path, restart: bool) -> None:
         console.note(f"resuming in {out}: {done:,} shard{'s' * (done != 1)} already written")
 
 
-def _verify(out: Path, show: bool | None) -> None:
+def _verify(out: Path, size: int, show: bool | None) -> None:
     from penstock.core.progress import progress
     from penstock.store.verify import verify
 
-    bar = None
-
-    def step(done: int, total: int) -> None:
-        nonlocal bar
-        bar = bar or progress(total, "B", "verifying", show)
-        bar.update(done - bar.done)
-
-    try:
-        report = verify(out, step)
-    finally:
-        if bar is not None:
-            bar.close()
+    with progress(size, "B", "verifying", show) as bar:
+        report = verify(out, lambda done, _: bar.update(done - bar.done))
     report.raise_first()
 
 

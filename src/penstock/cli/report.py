@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from penstock.cli import console
-from penstock.cli.arguments import add_json, add_tokenizer, add_tokens, command, number
+from penstock.cli.arguments import add_json, add_texts, add_tokenizer, add_tokens, command, number
 
 
 def add(commands: Any) -> None:
@@ -25,9 +25,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--batch", type=number(1), default=32, metavar="B", help="batch of the plan (default: 32)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="chooses the samples (default: 0)")
-    parser.add_argument("--field", default="text", metavar="NAME", help="field or column with the text (default: text)")
-    by = ("file", "line", "paragraph")
-    parser.add_argument("--by", choices=by, default="file", help="what a record of a text file is (default: file)")
+    add_texts(parser)
     add_tokens(parser)
     add_json(parser)
 

@@ -156,22 +156,11 @@ def info(path: str | os.PathLike[str]) -> dict[str, Any]:
     facts = store.describe()
     facts["tool"] = manifest.tool
     facts["metadata"] = manifest.metadata
-    facts["shards"] = [
-        {
-            "name": s.name,
-            "bytes": s.bytes,
-            "documents": s.documents,
-            "tokens": s.tokens,
-            "root": s.root,
-        }
-        for s in manifest.shards
-    ]
+    shown = ("name", "bytes", "documents", "tokens", "root")
+    facts["shards"] = [{name: getattr(shard, name) for name in shown} for shard in manifest.shards]
     try:
         header = Shard(Path(folder) / manifest.shards[0].name, manifest.shards[0]).header
-        facts["shard_metadata"], facts["page_bytes"] = (
-            header.metadata,
-            header.page_bytes,
-        )
+        facts["shard_metadata"], facts["page_bytes"] = header.metadata, header.page_bytes
     except PenstockError as error:
         facts["damage"] = str(error)
     return facts

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.core import randomness
 from penstock.core.errors import PenstockError
 from penstock.core.progress import progress
+from penstock.view.documents import beginning, decoded, place
 from penstock.view.skipped import Skipped, read_skipped
 from penstock.view.training_run import figures
 
@@ -76,16 +77,11 @@ def _lengths(source: Any) -> NDArray[np.int64]:
 
 
 def _document(source: Any, number: int, tokenizer: Any) -> Sample:
-    where = source.locate(number)
-    length = int(source.lengths(np.array([number]))[0])
-    start = int(source.starts(np.array([number]))[0])
-    ids = source.gather(np.array([start]), min(length, SAMPLE_TOKENS))[0].tolist() if length else []
-    fits = tokenizer is not None and (not ids or max(ids) < tokenizer.vocab_size)
-    text = tokenizer.decode(ids) if fits else " ".join(map(str, ids))
+    length, ids = beginning(source, number, SAMPLE_TOKENS)
+    text = decoded(tokenizer, ids)
     more = " …" if length > SAMPLE_TOKENS else ""
-    file = where.get("file", where.get("shard", ""))
-    line = f", line {where['line']}" if "line" in where else ""
-    return Sample(f"document {number:,}, {file}{line}", f"{length:,} tokens", text + more)
+    shown = " ".join(map(str, ids)) if text is None else text
+    return Sample(place(source, number), f"{length:,} tokens", shown + more)
 
 
 def of_texts(path: str, source: Any, *, samples: int, seed: int) -> Facts:

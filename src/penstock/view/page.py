@@ -11,7 +11,7 @@ from typing import Any
 from penstock._version import __version__
 from penstock.view import histogram
 from penstock.view.collect import Facts, Sample
-from penstock.view.visible import visible
+from penstock.view.visible import figure, visible
 
 _CSP = "default-src 'none'; style-src 'unsafe-inline'"
 _MOST_SKIPPED = 100
@@ -63,19 +63,6 @@ def esc(value: Any, keep: str = "") -> str:
     '&lt;b&gt;\\\\x1b&lt;/b&gt;'
     """
     return escape(visible(figure(value), keep), quote=True)
-
-
-def figure(value: Any) -> str:
-    """Formats a value for people."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(figure, value))
-    return str(value)
 
 
 def page(facts: Facts) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-_MOST_BYTES = 64 << 20
+_MOST_BYTES, _MOST = 64 << 20, 1000
 
 
 @dataclass
@@ -20,13 +20,13 @@ class Skipped:
     entries: list[dict[str, Any]] = field(default_factory=list)
 
 
-def read_skipped(folder: str | Path, most: int = 1000) -> Skipped | None:
-    """Reads at most `most` entries of a store's list; None if there is none or it cannot be read."""
+def read_skipped(folder: str | Path) -> Skipped | None:
+    """Reads the first thousand entries of a store's list; None if there is none or it cannot be read."""
     path = Path(folder) / "skipped.jsonl"
     try:
         with open(path, "rb") as file:
             lines = file.read(_MOST_BYTES).splitlines()
-        head, *rest = (orjson.loads(line) for line in lines[: most + 1])
+        head, *rest = (orjson.loads(line) for line in lines[: _MOST + 1])
         reasons = {str(k): int(v) for k, v in head["reasons"].items()}
         return Skipped(int(head["skipped"]), reasons, [entry for entry in rest if isinstance(entry, dict)])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -6,6 +6,8 @@ C if the text is harmless.
 
 from __future__ import annotations
 
+from typing import Any
+
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -29,12 +31,31 @@ def _escape(character: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def excerpt(text: str, most: int, keep: str = "") -> str:
+def excerpt(text: str, most: int) -> str:
     """Returns the beginning of a text, escaped, and its length if it is longer.
 
     >>> excerpt("abcdefgh", 4)
     'abcd… (8 characters)'
     """
     if len(text) <= most:
-        return visible(text, keep)
-    return f"{visible(text[:most], keep)}… ({len(text):,} characters)"
+        return visible(text)
+    return f"{visible(text[:most])}… ({len(text):,} characters)"
+
+
+def figure(value: Any) -> str:
+    """Formats a value for people.
+
+    >>> figure(1234567), figure(0.25), figure(True), figure(None), figure(["a", "b"])
+    ('1,234,567', '0.25', 'yes', 'unknown', 'a, b')
+    """
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(figure(v) for v in value)
+    return str(value)
