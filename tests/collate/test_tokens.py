@@ -13,8 +13,7 @@ from penstock import RecordError, create_causal_lm_collate
 from penstock.collate.layout import lay_out
 from penstock.collate.tokens import IGNORE, pad_token_columns
 from penstock.core.columns import Ragged
-from penstock.facades.capibara.collate import collate, examples_of
-from penstock.facades.capibara.fill import Fill
+from penstock.facades.capibara.collate import Fill, collate, examples_of
 from penstock.steps.pad import Pad
 from penstock.steps.picks import Picks
 

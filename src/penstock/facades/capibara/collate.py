@@ -1,11 +1,13 @@
-"""The path of an overridden `_collate_fn`: a list of dicts in, a dict of arrays out.
+"""The padding of Capibara's batches: documents truncated or padded to `max_length`, with mask and labels.
 
-It costs Python time per example. Without an override, `fill.py` pads all rows of a batch at once.
+`Fill` pads all rows of a batch at once. With an overridden `_collate_fn`, `CollateOutput` passes it a list of dicts,
+which costs Python time per example.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,20 +16,47 @@ from penstock.collate.columns import columns_of, mask_rows, token_rows
 from penstock.collate.layout import lay_out
 from penstock.collate.pad import counts_of
 from penstock.collate.tokens import IGNORE, pad_token_columns, ragged_tokens
+from penstock.core.buffers import Aligned
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError, UserCodeError
 from penstock.engine.output import Output
-from penstock.facades.capibara.fill import Fill
 from penstock.outputs.arrays import is_jax_array
 from penstock.outputs.jax import JaxOutput
+from penstock.steps.base import BatchStep, Context
+from penstock.steps.facts import RowFacts
+from penstock.steps.node import Node
+from penstock.steps.pad import Pad, Padding
 from penstock.steps.picks import Picks
+from penstock.steps.rows import Memory
 
 Example = dict[str, Any]
 _TOKENS = ("input_ids", "attention_mask", "labels")
+_MEMORY = Memory(np.dtype(np.int32), Aligned())
+
+
+@dataclass(frozen=True)
+class Fill(BatchStep):
+    """`.pad(to=length, truncate=True)`, under the name that Capibara's saved states know.
+
+    Labels that the rows bring stay as they are, also at the last token that is kept.
+    """
+
+    length: int
+    pad_id: int = 0
+
+    def build(self, child: Node, context: Context) -> Node:
+        return child
+
+    def on_batches(self, facts: RowFacts) -> Padding:
+        return Padding(Pad(self.length, pad_id=self.pad_id, truncate=True), own=False)
+
+    def apply(self, columns: Columns, picks: Picks, base: int) -> Columns:
+        """Pads the columns of a batch that no plan has made."""
+        return self.on_batches(RowFacts()).pad.padded(columns, picks, memory=_MEMORY)
 
 
 def examples_of(columns: Columns, max_length: int) -> list[Example]:
-    """One dict per row: `input_ids`, `attention_mask` and `labels` without padding, and the row's other columns.
+    """Returns one dict per row: `input_ids`, `attention_mask` and `labels` without padding, and the other columns.
 
     >>> from penstock.core.columns import Ragged
     >>> examples_of({"input_ids": Ragged.of([[5, 6, 7]])}, max_length=8)[0]["labels"]

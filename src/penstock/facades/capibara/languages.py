@@ -1,7 +1,7 @@
-"""How much of each language: weights counted in tokens, turned into weights of rows, with a cap on repetition.
+"""Sampling weights of languages, with a cap on repetition.
 
-Documents of one language are longer than another's, so a share of tokens is not a share of rows: the weight of a row is
-the wanted share of tokens divided by the tokens of that language's average row.
+Shares are of tokens, and documents of languages differ in length: the row weight of a language is its share of tokens
+divided by the tokens of its average row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNIMAX_PASSES = 4.0
 
 
 class Language(NamedTuple):
-    """What is known of one language's data: rows, and tokens in them after cutting to length."""
+    """Rows of one language, and their tokens after truncation."""
 
     name: str
     rows: int
@@ -29,7 +29,7 @@ class Language(NamedTuple):
 
 @dataclass(frozen=True)
 class LanguagePlan:
-    """Weights of rows, how many rows make an epoch, and the most passes allowed."""
+    """Row weights, rows per epoch, and the largest number of passes."""
 
     languages: tuple[Language, ...]
     shares: tuple[float, ...]  # of tokens
@@ -38,15 +38,15 @@ class LanguagePlan:
     cap: float | None
 
     def check(self, epochs: int) -> None:
-        """Raises if so many epochs would repeat a language more often than allowed."""
+        """Raises if this many epochs would repeat a language more often than `max_repeats`."""
         if self.cap is not None:
             names = [language.name for language in self.languages]
             sizes = [language.rows for language in self.languages]
-            # Draws are whole: a language is drawn at most once more than its weight says.
+            # Draws are integers: a language is drawn at most once more than its weight says.
             rules.check_repeats(self.weights, sizes, max(1, self.rows * epochs - len(sizes)), self.cap, names)
 
     def passes(self, epochs: int = 1) -> dict[str, float]:
-        """How often each language is gone through in so many epochs."""
+        """Returns the passes over each language in this many epochs."""
         draws = self.rows * epochs
         pairs = zip(self.languages, self.weights, strict=True)
         return {language.name: round(weight * draws / language.rows, 3) for language, weight in pairs}
@@ -60,7 +60,7 @@ def plan_languages(
     max_repeats: float | None = None,
     train_tokens: int | None = None,
 ) -> LanguagePlan:
-    """The plan of a mixture. `train_tokens` is the length of an epoch, unless given all tokens of all languages.
+    """Plans a mixture. `train_tokens` is the length of an epoch; default: all tokens of all languages.
 
     >>> plan = plan_languages([Language("de", 90, 900), Language("sw", 10, 100)], "temperature", temperature=2)
     >>> plan.shares, plan.rows, plan.passes()
@@ -92,7 +92,7 @@ def plan_languages(
 
 @dataclass(frozen=True)
 class Stretch(Step):
-    """Cuts an endless sequence into epochs of `count` rows, each going on where the one before it ended."""
+    """Cuts an endless sequence into epochs of `count` rows; each continues where the last one ended."""
 
     count: int
 

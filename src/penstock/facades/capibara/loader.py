@@ -1,7 +1,7 @@
-"""`CapibaraDataLoader`: a dataset's name in, dicts of JAX arrays out. A thin shell over the core.
+"""`CapibaraDataLoader`: batches of a named dataset as dicts of JAX arrays.
 
-The name is resolved, its texts are tokenised once into a cache, and the rest is a pipeline: shuffle, batch, pad, place.
-So everything the core promises holds: the batch of step n does not depend on threads, ranks or resume point.
+The name is resolved, its texts are tokenised once into a cache, and the rest is a pipeline of the core: shuffle, batch,
+pad. The batch of step n does not depend on threads, ranks or resume point.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from penstock.core.cpus import usable_cores
 from penstock.core.errors import UsageError
 from penstock.engine.loader import Loader
 from penstock.facades.capibara import collate as collating
+from penstock.facades.capibara.collate import Fill
 from penstock.facades.capibara.config import DataLoaderConfig, settings_of
-from penstock.facades.capibara.fill import Fill
 from penstock.facades.capibara.multilingual import LanguageMixture, find_datasets
 from penstock.facades.capibara.stream import StreamLoader
 from penstock.order.shard import find_rank
@@ -24,15 +24,15 @@ from penstock.sources.hf_stream import HFStream
 from penstock.steps.budget import BatchTokens
 from penstock.tokenizers import as_tokenizer
 
-SHAPES = 4  # padded lengths of token-budget batches, unless they are given
+SHAPES = 4  # padded lengths of token-budget batches without shapes=
 
 
 class CapibaraDataLoader:
     """Batches of a named dataset for JAX: `input_ids`, `attention_mask` and `labels`, int32, of one shape.
 
-    `labels[t]` is the token after `input_ids[t]`, and -100 where there is none. Whatever is not given is taken from
-    `config`, else from the defaults of `DataLoaderConfig`. `dataset_name` is a name, a path, a dataset object, or a
-    dict of them, one for each language. `sharding` places the global batch over a mesh.
+    `labels[t]` is the token after `input_ids[t]`, and -100 where there is none. Arguments override `config`, which
+    overrides the defaults of `DataLoaderConfig`. `dataset_name` is a name, a path, a dataset object, or a dict of them,
+    one per language. `sharding` places the global batch over a mesh.
 
     >>> import tempfile
     >>> settings = DataLoaderConfig(max_length=4, shuffle=False, eos=False, pad_id=0, cache_dir=tempfile.mkdtemp())
@@ -64,26 +64,26 @@ class CapibaraDataLoader:
             raise UsageError("both rank and world, or neither", got=f"rank={rank!r}, world={world!r}")
         self._own_share = rank is not None or sharding is not None
         if rank is None or world is None:
-            # Without a sharding JAX may not have begun yet, and asking it would begin it.
+            # Without a sharding JAX may not be initialised yet, and asking it would initialise it.
             rank, world = find_rank() if sharding is None else share_of(sharding)
         self._share = rank, world
         self._output = JaxOutput(sharding, micro_batches=self.settings.micro_batches)
         self._languages: LanguageMixture | None = None
         self._loader: Loader | StreamLoader = self._open()
 
-    # What the document names: both may be overridden.
+    # Named in the document: both may be overridden.
 
     def _data_generator(self) -> Iterator[dict[str, Any]]:
-        """Yields the batches of an epoch, from the current place on: dicts of `input_ids`, `attention_mask`, `labels`.
+        """Yields the batches of an epoch from the current position: dicts of `input_ids`, `attention_mask`, `labels`.
 
-        An override may change or leave out batches of `super()._data_generator()`; the state follows those it takes.
+        An override may change or skip batches of `super()._data_generator()`; the state counts those it takes.
         """
         yield from self._loader
 
     def _collate_fn(self, batch: list[dict[str, Any]]) -> dict[str, Any]:
-        """A batch from a list of examples: padded to `max_length`, as JAX arrays.
+        """Returns a batch of a list of examples: padded to `max_length`, as JAX arrays.
 
-        When it is overridden, every batch is made by it, in the loader's threads; examples have `input_ids`,
+        An override makes every batch, in the loader's threads; examples have `input_ids`,
         `attention_mask` and `labels` as NumPy arrays of their own length.
         """
         made = collating.collate(batch, self.settings.max_length, self.pad_id)
@@ -104,35 +104,35 @@ class CapibaraDataLoader:
 
     @property
     def step(self) -> int:
-        """The number of the batch that comes next, counted over all epochs."""
+        """The number of the next batch, counted over all epochs."""
         return self._loader.step
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batch that comes next."""
+        """The epoch of the next batch."""
         return self._loader.epoch
 
     def batch_at(self, step: int) -> dict[str, Any]:
-        """The very batch of a past or future step. The loader's place does not move."""
+        """Returns the batch of any step. The loader's position does not change."""
         batch: dict[str, Any] = self._loader.batch_at(step)
         return batch
 
     def why(self, step: int, row: int = 0) -> dict[str, Any]:
-        """Which record, offsets and random key made a row of this process's batch `step`."""
+        """Returns the provenance of a row of this process's batch `step`: record, offsets and random key."""
         return self._loader.why(step, row)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run is, as plain JSON, the same in every process. Orbax and `json` save it as it is."""
+        """Returns the position as plain JSON, the same in every process, for Orbax or `json`."""
         return self._loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a saved state; processes, threads and batch size may differ from those it was saved with."""
+        """Resumes from a saved state; processes, threads and batch size may have changed."""
         self._loader.load_state_dict(dict(state))
         if self._languages is not None and isinstance(self._loader, Loader):
             self._languages.start(self._loader.step)
 
     def stats(self) -> dict[str, Any]:
-        """Seconds per stage, waits, a verdict; rows and tokens given since the start or restore, by language."""
+        """Returns seconds per stage, waits, a verdict, and rows and tokens by language since the start or restore."""
         facts = self._loader.stats()
         if isinstance(self._loader, StreamLoader):
             return facts | {"tokens": {"all": self._loader.tokens}}
@@ -143,7 +143,7 @@ class CapibaraDataLoader:
         name = s.dataset_name if isinstance(s.dataset_name, str) else type(s.dataset_name).__name__
         return f"CapibaraDataLoader({name!r}, batch_size={s.batch_size}, max_length={s.max_length}, step={self.step})"
 
-    # How it is put together.
+    # Construction.
 
     def _open(self) -> Loader | StreamLoader:
         named = find_datasets(self.settings)
@@ -158,7 +158,7 @@ class CapibaraDataLoader:
             raise UsageError(
                 "a stream in batches of documents, of one language",
                 got="batch_tokens=, layout= or language_field= with a stream",
-                fix="leave streaming=True out: the data is then prepared once and read by number",
+                fix="leave streaming=True out: the data is then prepared once, with random access",
             )
         own = _is_own(self, "_collate_fn")
         pad = Fill(s.max_length, self.pad_id) if own else None
@@ -178,7 +178,7 @@ class CapibaraDataLoader:
             pipeline = pipeline.batch(s.batch_size, remainder=s.remainder)
             if s.layout == "documents" and _is_own(self, "_collate_fn"):
                 pipeline = pipeline.then(Fill(s.max_length, self.pad_id))
-        threads = min(s.num_workers, max(1, usable_cores() - 1))  # more would take time from the training step
+        threads = min(s.num_workers, max(1, usable_cores() - 1))  # one core is left for the training step
         return Loader(pipeline.definition, self._placed(), threads=threads, prefetch=s.prefetch)
 
     def _sharded(self, pipeline: Pipeline) -> Pipeline:
@@ -201,11 +201,11 @@ class CapibaraDataLoader:
 
 
 def _is_own(loader: CapibaraDataLoader, name: str) -> bool:
-    """Whether a method is this class's, not an override."""
+    """Whether a method is not overridden."""
     return getattr(type(loader), name) is getattr(CapibaraDataLoader, name) and name not in loader.__dict__
 
 
 def _pad_id(settings: DataLoaderConfig, tokenizer: Any) -> int:
-    """As told, else the tokenizer's pad token, else its end token, else 0; the mask says what is padding."""
-    told = (settings.pad_id, getattr(tokenizer, "pad_id", None), getattr(tokenizer, "eos_id", None))
-    return next((int(one) for one in told if one is not None), 0)
+    """The configured id, else the tokenizer's pad or end token, else 0; `attention_mask` says what is padding."""
+    ids = (settings.pad_id, getattr(tokenizer, "pad_id", None), getattr(tokenizer, "eos_id", None))
+    return next((int(one) for one in ids if one is not None), 0)

@@ -1,4 +1,4 @@
-"""From a name to data, in one order that never varies.
+"""Resolves a name to data, always in this order.
 
 1. A dataset object: a pipeline, a source, a `datasets` object, a TFDS data source, records in a list.
 2. A name registered with `register_dataset`.
@@ -37,14 +37,14 @@ _SPLITS = ("train", "training", "validation", "valid", "val", "dev", "test", "ev
 
 @dataclass(frozen=True)
 class Ask:
-    """What is looked for."""
+    """The arguments of a search, and what was tried."""
 
     split: str = "train"
     streaming: bool = False
     data_dir: str | None = None
     text_field: str | None = None
-    every_field: bool = False  # also those beside the text
-    by_line: bool = True  # what a single text file is cut into
+    every_field: bool = False  # read other fields than the text too
+    by_line: bool = True  # read a single text file by lines
     seed: int | None = None  # None: a stream keeps its own order
     buffer: int = 10_000
     tried: list[str] = field(default_factory=list, compare=False)
@@ -53,7 +53,7 @@ class Ask:
 def register_dataset(name: str, factory: Factory) -> None:
     """Registers a dataset: `factory()` or `factory(split=...)` returns anything that `dataset_name=` takes.
 
-    Registering a name again replaces what it meant.
+    Registering a name again replaces it.
 
     >>> register_dataset("two-lines", lambda: ["one", "two"])
     >>> len(resolve_dataset("two-lines").rows())
@@ -67,7 +67,7 @@ def register_dataset(name: str, factory: Factory) -> None:
 
 
 def resolve_dataset(name: Any, **ask: Any) -> Found:
-    """The pipeline (or stream) of a dataset object or name; see the module for the order.
+    """Returns the pipeline (or stream) of a dataset object or name; the module describes the order.
 
     >>> resolve_dataset([{"text": "a"}, {"text": "b"}]).peek(1)
     [{'text': 'a'}]
@@ -155,9 +155,9 @@ def _is_megatron(prefix: str) -> bool:
 
 
 def _of_split(folder: str, split: str) -> list[str]:
-    """The part of a folder that is the split: its subfolder, or its files `split.*`, `split-*` and `split_*`.
+    """Returns a split of a folder: its subfolder, or its files `split.*`, `split-*` and `split_*`.
 
-    A folder without any split in it is all of one. One with other splits only is refused, never mixed.
+    A folder without splits is one split. A folder with only other splits is refused.
     """
     inner = os.path.join(folder, split)
     if os.path.isdir(inner):

@@ -20,8 +20,8 @@ from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StateError, UsageError
 from penstock.engine.output import Output
 from penstock.engine.stats import Stats
+from penstock.facades.capibara.collate import Fill
 from penstock.facades.capibara.config import DataLoaderConfig
-from penstock.facades.capibara.fill import Fill
 from penstock.order.shard import rows_of_rank
 from penstock.plan.stream_batches import Placed, Round, StreamPosition, rounds
 from penstock.preparation.encode import read_ahead

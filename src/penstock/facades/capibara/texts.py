@@ -1,7 +1,6 @@
-"""From what a name resolved to, to rows of tokens: which column is text, normalised how, tokenised and cached.
+"""Rows of tokens from resolved data: finds the text column, normalises, tokenises and caches it.
 
-Texts that are empty or only white space are left out when the tokens are prepared, so that no row is empty. Data that
-holds `input_ids` already is taken as it is.
+Empty and blank texts are left out, so that no row is empty. Data with a column `input_ids` is used as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ROWS = 4096
 
 
 class Cleaned:
-    """The texts of a source, normalised and without blank ones. Satisfies `TextSource`."""
+    """A `TextSource` with normalised texts, without blank ones."""
 
     def __init__(self, source: TextSource, form: Form | None) -> None:
         self.source, self.form = source, form
@@ -53,13 +52,13 @@ class Cleaned:
         return self.source.describe()
 
     def fingerprint(self) -> str:
-        """The tables of Unicode count when they are used."""
+        """Includes the version of the Unicode tables if texts are normalised."""
         version = unicodedata.unidata_version if self.form else None
         return hashing.content_id(["not blank", self.form, version, self.source.fingerprint()])
 
 
 def tokens_of(pipeline: Pipeline, tokenizer: Any, settings: DataLoaderConfig) -> Pipeline:
-    """A pipeline whose rows are documents of tokens, prepared once and cached."""
+    """Returns a pipeline of tokenised documents, prepared once and cached."""
     if _has_tokens(pipeline):
         return pipeline
     field = text_field_of(pipeline, settings.text_field)
@@ -105,12 +104,12 @@ def _has_tokens(pipeline: Pipeline) -> bool:
 
 
 def is_rows(pipeline: Pipeline) -> bool:
-    """Whether somebody has already made rows of tokens, for example with `.windows()`."""
+    """Whether the pipeline makes rows of tokens itself, for example with `.windows()`."""
     return bool(pipeline.definition.steps) and isinstance(pipeline.definition.origin, TokenSource)
 
 
 def row_lengths(pipeline: Pipeline) -> NDArray[np.int64]:
-    """Tokens of every document. A token store knows them; of other data every row is read once."""
+    """Returns the tokens of every document. Reads every row once, unless the source is a token store."""
     origin = pipeline.definition.origin
     if isinstance(origin, TokenSource):
         return np.concatenate([origin.lengths(part) for part in _parts(len(origin), _ROWS * 64)])
@@ -134,11 +133,11 @@ def full_mask(columns: Columns) -> Columns:
     return {**columns, "attention_mask": np.broadcast_to(np.int32(1), np.asarray(columns["input_ids"]).shape)}
 
 
-# One dataset with a column that says the language.
+# One dataset with a language column.
 
 
 class Part:
-    """Some records of a source, as a source."""
+    """A subset of a source's records, as a source."""
 
     def __init__(self, source: Source, records: NDArray[np.int64], name: str) -> None:
         self.source, self.records, self.name = source, records, name

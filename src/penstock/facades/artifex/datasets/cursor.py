@@ -1,7 +1,4 @@
-"""Which records come next: pass after pass over a dataset, each in its own shuffled order, without a table.
-
-The place is one number, so it can be saved; threads may ask at once and never get the same rows.
-"""
+"""The position in an endless sequence of shuffled epochs. No permutation is stored; any thread may take records."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from penstock.order.shuffle import permute
 
 
 class Cursor:
-    """A place in the endless sequence of shuffled passes.
+    """The position in an endless sequence of shuffled epochs.
 
     >>> cursor = Cursor(key=1)
     >>> sorted(cursor.take(3, size=5).tolist() + cursor.take(2, size=5).tolist())
@@ -30,11 +27,13 @@ class Cursor:
         self._lock = threading.Lock()
 
     def take(self, count: int, size: int) -> NDArray[np.int64]:
-        """The next `count` records of `size`; a batch may cross from one pass to the next."""
+        """Returns the next `count` records of `size`; they may cross from one epoch to the next."""
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise UsageError("a batch size of at least 1", got=repr(count), fix="get_batch(32)")
         if size < 1:
-            raise UsageError("a dataset with at least one record", got="an empty one", fix="give some data")
+            raise UsageError(
+                "a dataset with at least one record", got="an empty one", fix="pass a dataset with records"
+            )
         with self._lock:
             start = self.position
             self.position += int(count)

@@ -19,12 +19,12 @@ RECIPE = 1
 
 
 class GeneratedDataset(BaseDataset):
-    """The common half: size, keys per record, and a fingerprint that reads no data."""
+    """Size, random keys per record, and a fingerprint that reads no data."""
 
     _size = 0
 
     def set_size(self, size: int) -> None:
-        """How many records there are; to be called once, while building."""
+        """Sets the number of records; called once, at construction."""
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise UsageError("a number of records of at least 0", got=repr(size), where=type(self).__name__)
         self._size = int(size)
@@ -33,7 +33,7 @@ class GeneratedDataset(BaseDataset):
         return self._size
 
     def record_keys(self, indices: NDArray[np.int64], purpose: str) -> U64:
-        """A random key for each record, for one purpose."""
+        """Returns a random key for each record, for one purpose."""
         return randomness.keys(randomness.key(self.seed, str(self.split), purpose), indices)
 
     def fingerprint(self) -> str:
@@ -42,7 +42,7 @@ class GeneratedDataset(BaseDataset):
 
 
 def one_of(what: str, value: str, known: Collection[str]) -> str:
-    """Refuses an unknown name while building, and lists the known ones.
+    """Returns `value`; raises and lists the known names if it is not one of them.
 
     >>> one_of("pattern_type", "circles", ["random", "circles"])
     'circles'

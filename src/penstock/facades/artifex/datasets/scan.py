@@ -1,8 +1,8 @@
 """Random access to a dataset that can only be iterated.
 
-One iterator is kept and read on as far as needed; what it gave is remembered up to a budget of bytes, so most datasets
-are iterated once. Past the budget later records are found by iterating again from the start: correct, but a pass for
-every call. A dataset that defines `__getitem__` never comes here.
+One iterator is read as far as needed, and its samples are cached up to a number of bytes, so most datasets are iterated
+once. Later records are found by iterating again from the start, once per call. Datasets with `__getitem__` do not use
+this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEEP_BYTES = 256 << 20
 
 
 class Scan:
-    """Samples by number from something that can be iterated again and again.
+    """Samples by number of an object that can be iterated several times.
 
     >>> Scan(lambda: iter([{"x": 1}, {"x": 2}])).take([1, 0])
     [{'x': 2}, {'x': 1}]
@@ -31,7 +31,7 @@ class Scan:
         self._lock = threading.Lock()
 
     def take(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """The samples of these numbers, in this order; IndexError past the end. Each is a dict of its own."""
+        """Returns copies of these samples, in this order; IndexError past the end."""
         wanted = [int(index) for index in indices]
         with self._lock:
             self._read_on(max(wanted, default=-1))

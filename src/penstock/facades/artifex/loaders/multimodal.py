@@ -1,4 +1,4 @@
-"""Image and text batches side by side, row i of one belonging to row i of the other."""
+"""Batches of images and texts, paired by index or independent."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _join(images: Batch, texts: Batch) -> Batch:
 
 
 class UnalignedLoader:
-    """Batches of two datasets in two independent orders. An epoch is one pass over the shorter one."""
+    """Batches of two datasets in two independent orders. An epoch ends with the shorter one."""
 
     def __init__(self, images: DatasetLoader, texts: DatasetLoader) -> None:
         self.images, self.texts = images, texts
@@ -80,7 +80,7 @@ class UnalignedLoader:
         return min(len(self.images), len(self.texts))
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of both loaders, and how many batches of the epoch were taken."""
+        """Returns the states of both loaders and the number of batches taken in this epoch."""
         inside = {"images": self.images.state_dict(), "texts": self.texts.state_dict()}
         return states.write("two loaders", {**inside, "given": self._given})
 
