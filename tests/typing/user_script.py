@@ -49,6 +49,7 @@ def own_steps() -> None:
 
     rows = ps.from_arrays({"x": np.arange(10)}).map(jitter).map_batches(flip).filter(lambda record: record["x"] > 0)
     rows = rows.map(lambda record: {**record, "y": 1}).map_batches(lambda columns: {"x": columns["x"] * 2})
+    rows = rows.map(lambda record, rng: {"x": record["x"] + rng.normal()}).map_batches(lambda columns, keys: columns)
     rows = rows.map_batches(ps.Augment()).map_batches(ps.carry_keys).filter(lambda c: c["x"], batched=True)
     mixed = ps.mix([rows, rows.take(3).repeat()], weights=[0.9, 0.1], stop="all")
     assert_type(mixed, ps.Pipeline)

@@ -21,6 +21,15 @@ class RandomBatchFunction(Protocol):
     def __call__(self, columns: dict[str, Any], /, *, keys: NDArray[np.uint64]) -> Mapping[str, Any]: ...
 
 
-RecordFunction = Callable[[dict[str, Any]], Mapping[str, Any]] | RandomRecordFunction
-BatchFunction = Callable[[dict[str, Any]], Mapping[str, Any]] | RandomBatchFunction
+# The last kind is for `lambda record, rng: ...`, which mypy does not compare with keyword-only parameters.
+RecordFunction = (
+    Callable[[dict[str, Any]], Mapping[str, Any]]
+    | RandomRecordFunction
+    | Callable[[dict[str, Any], np.random.Generator], Mapping[str, Any]]
+)
+BatchFunction = (
+    Callable[[dict[str, Any]], Mapping[str, Any]]
+    | RandomBatchFunction
+    | Callable[[dict[str, Any], NDArray[np.uint64]], Mapping[str, Any]]
+)
 Predicate = Callable[[dict[str, Any]], object]
