@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.optional import need
+from penstock.core.pickling import with_functions
 from penstock.core.randomness import U64
 from penstock.engine.loader import Loader
 from penstock.engine.row_loader import RowBatches, row_definition
@@ -97,6 +98,9 @@ class DatasetRows:
         count = len(_at(loader, step, replace(self, rank=0, world=1, collate=None).output(0)))
         mine = share(count, self.rank, self.world)
         return loader.why(step, int(mine[row]) if 0 <= row < len(mine) else count) | {"row": row}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return with_functions(self.__dict__)
 
 
 def _make(rows: DatasetRows, first: int, numbers: NDArray[np.int64], _: U64 | None) -> Any:
