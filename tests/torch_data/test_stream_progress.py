@@ -1,4 +1,4 @@
-"""What of a stream was given, in layers: against a plain set, and small whatever the runs."""
+"""Consumed stream positions, in layers: compared with a plain set, and small whatever the runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock import StateError
 from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
-from penstock.torch_data.stream_progress import Layer, from_json, left, settled, to_json
+from penstock.torch_data.stream_progress import Layer, from_json, remaining, simplified, to_json
 
 LAYERS = st.lists(
     st.builds(Layer, st.integers(1, 4), st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 9)),
@@ -20,7 +20,7 @@ LAYERS = st.lists(
 
 
 def apply(layers, places):
-    """The places that are left of a list of them, one layer after the other, by the definition."""
+    """The positions that are left, one layer after the other, by the definition."""
     for layer in layers:
         readers = layer.world * len(layer.rounds)
         kept = []
@@ -33,31 +33,31 @@ def apply(layers, places):
 
 @settings(max_examples=300, deadline=None)
 @given(layers=LAYERS)
-def test_settled_layers_leave_the_same_places(layers):
+def test_simplified_layers_leave_the_same_positions(layers):
     n = 400
     want = apply(layers, list(range(n)))
-    begin, rest = settled(layers)
+    begin, rest = simplified(layers)
     assert apply(rest, list(range(begin, n))) == want
-    assert [p for p, wanted in zip(range(begin, n), left(rest), strict=False) if wanted] == want
-    assert all(not each.has(0) and each.total() for each in rest)  # nothing in it that could be said shorter
+    assert [p for p, wanted in zip(range(begin, n), remaining(rest), strict=False) if wanted] == want
+    assert all(not each.has(0) and each.total() for each in rest)  # nothing in it that could be shorter
     again = from_json(json.loads(json.dumps(to_json(layers))), "")
-    assert settled(again) == (begin, rest)
+    assert simplified(again) == (begin, rest)
 
 
 @given(layer=LAYERS.filter(bool).map(lambda layers: layers[0]))
-def test_counts_and_holes_of_a_layer(layer):
-    given_ = [layer.has(i) for i in range(200)]
-    assert [layer.before(i) for i in range(200)] == [sum(given_[:i]) for i in range(200)]
-    assert layer.total() == sum(given_)
-    holes = [i for i, has in enumerate(given_) if not has]
-    assert [layer.hole(i) for i in range(20)] == holes[:20]
+def test_counts_and_gaps_of_a_layer(layer):
+    consumed = [layer.has(i) for i in range(200)]
+    assert [layer.before(i) for i in range(200)] == [sum(consumed[:i]) for i in range(200)]
+    assert layer.total() == sum(consumed)
+    gaps = [i for i, has in enumerate(consumed) if not has]
+    assert [layer.gap(i) for i in range(20)] == gaps[:20]
 
 
-def test_whole_runs_are_one_number():
+def test_complete_runs_are_one_number():
     assert to_json([Layer(3, [4]), Layer(2, [5, 5]), Layer(1, [0])]) == [[1, [32]]]
-    assert to_json([Layer(2, [3, 2])]) == [[1, [10]]]  # the first worker a round further is a whole run too
+    assert to_json([Layer(2, [3, 2])]) == [[1, [10]]]  # the first worker a round further is a complete run too
     assert to_json([Layer(1, [0, 0])]) == []
-    assert to_json([Layer(1, [2, 0]), Layer(1, [9])]) == [[1, [11]]]  # holes that were filled are gone
+    assert to_json([Layer(1, [2, 0]), Layer(1, [9])]) == [[1, [11]]]  # gaps that were filled are gone
 
 
 def numbers(n):
@@ -76,7 +76,7 @@ def test_an_epoch_resumed_hundreds_of_times_in_the_middle_of_a_turn(batch_size, 
         dataset = StreamingPreprocessedDataset(numbers(n), n_of, 9, rank=0, world_size=1)
         if state is not None:
             dataset.load_state_dict(state)
-        placed = [int(dataset.rows([p])[0]["x"]) for p in dataset._left(dataset._base)]
+        placed = [int(dataset.rows([p])[0]["x"]) for p in dataset._remaining(dataset._base)]
         if not placed:
             break
         turns = [placed[0::2], placed[1::2]]
@@ -90,14 +90,14 @@ def test_an_epoch_resumed_hundreds_of_times_in_the_middle_of_a_turn(batch_size, 
 
 
 def test_as_many_runs_as_it_takes_with_large_batches():
-    """Runs of one batch of 64 by one of four workers leave holes for many runs, which never grow to many layers."""
+    """Runs of one batch of 64 by one of four workers leave gaps for many runs, which never grow to many layers."""
     dataset = StreamingPreprocessedDataset(lambda: ({"n": i} for i in range(10**9)), n_of, rank=0, world_size=1)
     layers = 0
     for _ in range(150):
         state = dataset.state_after(1, batch_size=64, num_workers=4)
         dataset.load_state_dict(json.loads(json.dumps(state)))
         layers = max(layers, len(state["given"]))
-    rest = [placed[0] for placed in islice(dataset._left(dataset._base), 2000)]
+    rest = [placed[0] for placed in islice(dataset._remaining(dataset._base), 2000)]
     seen = set(range(rest[-1])) - set(rest)
     assert 2 < layers < 20
     assert len(seen) == 150 * 64
@@ -121,11 +121,11 @@ def test_as_many_runs_as_it_takes_with_large_batches():
     ],
 )
 def test_hostile_states_are_refused(wrong):
-    with pytest.raises(StateError, match="what was given"):
-        from_json(wrong, "mend it")
+    with pytest.raises(StateError, match="consumed positions"):
+        from_json(wrong, "fix it")
 
 
 def test_absurd_numbers_cost_nothing():
     layers = from_json([[2**61, [2**61, 0, 5]], [3, [2**61, 2**60]]], "")
-    begin, rest = settled(layers)
+    begin, rest = simplified(layers)
     assert begin > 0 and len(rest) <= 2

@@ -1,10 +1,10 @@
 """Detects whether Accelerate or HF Trainer already shards a dataset or sampler among processes. Reads the call stack.
 
 Why: Accelerate, and HF's Trainer through it, take a DataLoader apart and assign its rows or batches to processes
-themselves. They do not tell the dataset. A dataset that also shards by rank would then lose most rows without an error,
-so it must know; the only trace is who calls it. The stack is read once, when iteration begins (a forked worker has its
-parent's stack; a spawned one gets what its parent found). Passing `rank` and `world_size` explicitly is checked against
-it and refused, instead of being sharded twice.
+themselves. The dataset is not informed. A dataset that also shards by rank would then lose most rows without an error,
+so it must detect this; the only trace is its caller. The stack is read once, when iteration begins (a forked worker has
+its parent's stack; a spawned one receives what its parent found). If `rank` and `world_size` were passed explicitly as
+well, the rows would be sharded twice; that is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHARDERS = frozenset({"accelerate.data_loader", "transformers.trainer_pt_utils"
 
 
 def sharded_among() -> int | None:
-    """The number of processes among which the calling loader shards what it gets; None if no such loader calls.
+    """The number of processes among which the calling loader shards its rows; None if no such loader is calling.
 
     >>> sharded_among() is None
     True

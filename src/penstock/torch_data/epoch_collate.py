@@ -1,29 +1,23 @@
-"""Collate functions that draw random numbers, told which epoch and which rows they have.
+"""Collate functions that draw random numbers, called with the epoch and the row numbers of their batch.
 
-Such a function has `at_epoch(epoch)`, which gives the function of that epoch, and knows a row by its `index`. On the
-way from a sampler to a worker process there is only a list of numbers, which trainers cut and join as they like; so
-the epoch travels inside the numbers: row r of n rows in epoch e is e * n + r.
+Such a function has `at_epoch(epoch)`, which returns the function of that epoch, and identifies a row by its `index`.
+Between a sampler and a worker process there is only a list of numbers, which trainers cut and join; so the epoch is
+encoded in the numbers: row r of n rows in epoch e is e * n + r.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.collate.record_id import ID_COLUMNS
 from penstock.core.pickling import with_functions
 from penstock.torch_data.framework import data
-
-Collate = Callable[[Any], Any]
-
-
-def is_random(collate: Any) -> bool:
-    """Whether what a collate function makes depends on the epoch."""
-    return callable(getattr(collate, "at_epoch", None))
+from penstock.torch_data.user_objects import Collate, RandomCollate, is_random, rows_of
 
 
-def collate_at(collate: Any, epoch: int, numbers: Sequence[int], rows: Sequence[Any]) -> Any:
-    """A batch of rows of an epoch. The numbers go in as the column `index` where rows have none, and do not come out.
+def collate_at(collate: RandomCollate, epoch: int, numbers: Sequence[int], rows: Sequence[Any]) -> Any:
+    """Collates rows of an epoch. Rows without an id get their number as `index`, which is removed from the batch.
 
     >>> from penstock import create_mlm_collate
     >>> collate, rows = create_mlm_collate(0, 3, 99, return_tensors="np"), [{"input_ids": range(9, 90)}] * 2
@@ -40,8 +34,8 @@ def collate_at(collate: Any, epoch: int, numbers: Sequence[int], rows: Sequence[
     return made
 
 
-class KeyedRows(data.Dataset):  # type: ignore[misc]
-    """A dataset asked by the numbers above; gives pairs of number and row."""
+class EpochRows(data.Dataset):  # type: ignore[misc]
+    """A dataset indexed by epoch * n + row; returns pairs of that number and the row."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -57,22 +51,8 @@ class KeyedRows(data.Dataset):  # type: ignore[misc]
         return list(zip(numbers, rows_of(self.dataset, [n % rows for n in numbers]), strict=True))
 
 
-class KeyedCollate:
-    """Collates what `KeyedRows` gives, `rows` being how many there are in an epoch."""
-
-    def __init__(self, collate: Collate, rows: int) -> None:
-        self.collate, self.rows = collate, rows
-
-    def __call__(self, pairs: Sequence[tuple[int, Any]]) -> Any:
-        numbers = [number % self.rows for number, _ in pairs]
-        return collate_at(self.collate, pairs[0][0] // self.rows, numbers, [row for _, row in pairs])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return with_functions(self.__dict__)
-
-
 class SentCollate:
-    """A collate function on its way to worker processes: a lambda or closure goes along."""
+    """A collate function that can be pickled to worker processes even if it is a lambda or closure."""
 
     def __init__(self, collate: Collate) -> None:
         self.collate = collate
@@ -84,24 +64,27 @@ class SentCollate:
         return with_functions(self.__dict__)
 
 
-class StreamCollate:
-    """Collates rows of a stream for whoever takes its DataLoader apart: tells the function the stream's epoch.
+class EpochCollate(SentCollate):
+    """Collates the pairs of `EpochRows`; `rows` is the number of rows in an epoch."""
 
-    Where it goes to a worker process the stream goes along, so its epoch is the one it has there.
+    def __init__(self, collate: RandomCollate, rows: int) -> None:
+        self.random, self.rows = collate, rows
+
+    def __call__(self, pairs: Sequence[tuple[int, Any]]) -> Any:
+        numbers = [number % self.rows for number, _ in pairs]
+        return collate_at(self.random, pairs[0][0] // self.rows, numbers, [row for _, row in pairs])
+
+
+class StreamCollate(SentCollate):
+    """Collates rows of a stream for trainers that take its DataLoader apart, at the stream's current epoch.
+
+    In a worker process that is the epoch of the worker's copy of the stream, which is pickled along.
     """
 
     def __init__(self, collate: Collate, dataset: Any) -> None:
-        self.collate, self.dataset = collate, dataset
+        super().__init__(collate)
+        self.dataset = dataset
 
     def __call__(self, rows: Sequence[Any]) -> Any:
-        at = self.collate.at_epoch(self.dataset.epoch) if is_random(self.collate) else self.collate  # type: ignore[attr-defined]
+        at = self.collate.at_epoch(self.dataset.epoch) if is_random(self.collate) else self.collate
         return at(rows)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return with_functions(self.__dict__)
-
-
-def rows_of(dataset: Any, numbers: list[int]) -> Any:
-    """Rows of a dataset: in one call where it knows how."""
-    many = getattr(dataset, "__getitems__", None)
-    return many(numbers) if callable(many) else [dataset[n] for n in numbers]

@@ -20,9 +20,10 @@ from penstock.core.pickling import with_functions
 from penstock.core.randomness import U64
 from penstock.engine.loader import Loader
 from penstock.engine.row_loader import RowBatches, row_definition
-from penstock.torch_data.epoch_collate import KeyedCollate, KeyedRows, SentCollate, is_random, rows_of
+from penstock.torch_data.epoch_collate import EpochCollate, EpochRows, SentCollate
 from penstock.torch_data.framework import torch
 from penstock.torch_data.loaders import CoreDataLoader, CoreSampler
+from penstock.torch_data.user_objects import is_random, rows_of
 
 
 def share(count: int, rank: int, world: int) -> NDArray[np.int64]:
@@ -62,7 +63,7 @@ class DatasetRows:
 
     def open(self, batch_size: int, drop_last: bool, threads: int = 0, **options: Any) -> Loader:
         """Global batches of row numbers, and this rank's batches made of them."""
-        dataset = self.dataset.dataset if isinstance(self.dataset, KeyedRows) else self.dataset
+        dataset = self.dataset.dataset if isinstance(self.dataset, EpochRows) else self.dataset
         rows = batch_size * self.world
         definition = row_definition(dataset, rows, shuffle=self.shuffle, seed=self.seed, drop_last=drop_last)
         return Loader(definition, self.output(0), threads=threads, **options)
@@ -73,7 +74,7 @@ class DatasetRows:
 
     def first(self, epoch: int) -> int:
         """What is added to the row numbers of an epoch: see `epoch_collate`."""
-        return epoch * len(self.dataset) if isinstance(self.dataset, KeyedRows) else 0
+        return epoch * len(self.dataset) if isinstance(self.dataset, EpochRows) else 0
 
     def of_rank(self, numbers: NDArray[np.int64], first: int) -> list[int]:
         """This rank's share of a global batch."""
@@ -91,7 +92,7 @@ class DatasetRows:
         return batch
 
     def batch_at(self, loader: Loader, step: int) -> Any:
-        epoch = loader.why(step)["epoch"] if isinstance(self.dataset, KeyedRows) and self.collate else 0
+        epoch = loader.why(step)["epoch"] if isinstance(self.dataset, EpochRows) and self.collate else 0
         return _at(loader, step, self.output(epoch))
 
     def why(self, loader: Loader, step: int, row: int) -> dict[str, Any]:
@@ -147,7 +148,7 @@ def map_dataloader(
 ) -> CoreDataLoader:
     """The DataLoader, with `threads` threads or `processes` of torch's worker processes."""
     if is_random(collate_fn):
-        dataset, collate_fn = KeyedRows(dataset), KeyedCollate(collate_fn, len(dataset))
+        dataset, collate_fn = EpochRows(dataset), EpochCollate(collate_fn, len(dataset))
     elif processes:
         collate_fn = SentCollate(collate_fn)
     rows = DatasetRows(dataset, shuffle, seed, rank, world, None if processes else collate_fn, pin)
@@ -157,9 +158,3 @@ def map_dataloader(
         workers = {"num_workers": processes, "prefetch_factor": prefetch, "persistent_workers": persistent}
     sampler = CoreSampler(rows, batch_size, drop_last, loader)
     return CoreDataLoader(dataset, batch_sampler=sampler, collate_fn=collate_fn, pin_memory=pin, **workers)
-
-
-def is_map_style(dataset: Any) -> bool:
-    """Whether rows can be read by number."""
-    by_number = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-    return by_number and not isinstance(dataset, dict | str | bytes)

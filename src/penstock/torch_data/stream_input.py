@@ -1,7 +1,8 @@
-"""Streams that can be begun again: the elements of anything, from any place on, and the record behind an element.
+"""Input of a stream: elements in a fixed order that can be read again from any position, and the record of an element.
 
-What can be read by number is never read through: its elements are numbers and a record is read when it is wanted. Of
-an iterable the elements are the records, and to begin in the middle is to read what comes before.
+Data with random access (lists, datasets, JSON lines) is never read through: its elements are record numbers, and a
+record is read when it is needed. The elements of an iterable are the records themselves; starting at a position costs
+reading everything before it.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from penstock.core.errors import PenstockError, UsageError, UserCodeError
 from penstock.core.pickling import Portable
 from penstock.sources.records import Records, data_kind, read_each, records_of
 from penstock.torch_data.hidden_workers import without_worker_info
+from penstock.torch_data.user_objects import is_sharded, set_stream_epoch
 
-_HF_ROWS = 32  # rows that an HF stream hands over at a time
+_HF_ROWS = 32  # rows read from an HF stream per call
 
 
-class Feed(Protocol):
-    """Elements in a fixed order. `split` says whether somebody else has already given each rank its share."""
+class StreamInput(Protocol):
+    """Elements in a fixed order. `sharded` says that each rank's input already holds only this rank's records."""
 
-    split: bool
+    sharded: bool
 
-    def begin(self, at: int) -> Iterator[Any]: ...
+    def elements(self, start: int) -> Iterator[Any]: ...
 
     def records(self, elements: Sequence[Any]) -> list[Any]: ...
 
@@ -32,14 +34,14 @@ class Feed(Protocol):
     def set_epoch(self, epoch: int) -> None: ...
 
     def fingerprint(self) -> str:
-        """Identity of the records; nothing where it cannot be known without reading the stream through."""
+        """Identity of the records; empty if it cannot be computed without reading the full stream."""
         ...
 
 
-class Numbered:
-    """Records that are read by number."""
+class NumberedInput:
+    """Records with random access."""
 
-    split = False
+    sharded = False
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -47,8 +49,8 @@ class Numbered:
     def __len__(self) -> int:
         return len(self._records)
 
-    def begin(self, at: int) -> Iterator[int]:
-        return iter(range(at, len(self._records)))
+    def elements(self, start: int) -> Iterator[int]:
+        return iter(range(start, len(self._records)))
 
     def records(self, elements: Sequence[int]) -> list[Any]:
         return read_each(self._records, elements)
@@ -57,41 +59,40 @@ class Numbered:
         return self._records.name(element)
 
     def set_epoch(self, epoch: int) -> None:
-        """The order of records by number does not change."""
+        """Does nothing: the order of numbered records is fixed."""
 
     def fingerprint(self) -> str:
         return self._records.fingerprint()
 
 
-class Repeatable(Portable):
-    """An iterable that can be begun again, or a function that gives a new iterator each time."""
+class IterableInput(Portable):
+    """An iterable that can be iterated again, or a function that returns a new iterator on each call."""
 
     def __init__(self, source: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
-        self.source = source
-        self.split = getattr(source, "_distributed", None) is not None  # datasets.distributed.split_dataset_by_node
+        self.source, self.sharded = source, is_sharded(source)
 
-    def begin(self, at: int) -> Iterator[Any]:
-        return islice(self._counted(), at, None)
+    def elements(self, start: int) -> Iterator[Any]:
+        return islice(self._checked(), start, None)
 
-    def _counted(self) -> Iterator[Any]:
+    def _checked(self) -> Iterator[Any]:
+        """All elements; an error of the user's iterator says at which record it happened."""
         count = 0
         try:
-            for element in without_worker_info(self._open):
+            for element in without_worker_info(self._iterate):
                 yield element
                 count += 1
         except PenstockError:
             raise
         except Exception as error:
             raise UserCodeError(
-                "the stream of records to go on",
+                "the next record from the stream",
                 got=f"{type(error).__name__}: {str(error)[:300]}",
                 where=f"record {count} of the stream",
-                fix="mend the stream; skip_errors is for records that the prompt engine cannot take",
+                fix="fix the iterable; skip_errors only skips records that the prompt engine rejects",
             ) from error
 
-    def _open(self) -> Iterable[Any]:
+    def _iterate(self) -> Iterable[Any]:
         if data_kind(self.source) == "hf stream":
-            # Whole batches of rows, which costs less than one by one.
             return _hf_rows(self.source)
         return self.source() if callable(self.source) else self.source
 
@@ -102,26 +103,26 @@ class Repeatable(Portable):
         return f"position {position} of the stream"
 
     def set_epoch(self, epoch: int) -> None:
-        """Told to streams that reshuffle themselves."""
-        if hasattr(self.source, "set_epoch"):
-            self.source.set_epoch(epoch)
+        """Passes the epoch to streams that shuffle themselves."""
+        set_stream_epoch(self.source, epoch)
 
     def fingerprint(self) -> str:
         return ""
 
 
 def _hf_rows(stream: Any) -> Iterator[dict[str, Any]]:
+    """Rows of an HF stream, read in batches, which is cheaper than one by one."""
     for batch in stream.iter(batch_size=_HF_ROWS):
         names = list(batch)
         for values in zip(*batch.values(), strict=True):
             yield dict(zip(names, values, strict=True))
 
 
-def feed_of(data: Any) -> Feed:
-    """The feed of whatever holds records.
+def stream_input(data: Any) -> StreamInput:
+    """Returns the stream input of any data that holds records.
 
-    >>> feed = feed_of([{"a": 1}, {"a": 2}])
-    >>> feed.records(list(feed.begin(1)))
+    >>> numbered = stream_input([{"a": 1}, {"a": 2}])
+    >>> numbered.records(list(numbered.elements(1)))
     [{'a': 2}]
     """
     kind = data_kind(data)
@@ -132,12 +133,12 @@ def feed_of(data: Any) -> Feed:
             fix="pass the function that makes it (hf_iterable=make_records, not make_records()), or a list",
         )
     if kind in ("stream", "hf stream"):
-        return Repeatable(data)
+        return IterableInput(data)
     if kind != "other":
-        return Numbered(records_of(data))
+        return NumberedInput(records_of(data))
     raise UsageError(
         "hf_iterable= a datasets.IterableDataset, an iterable of dicts, a list, a JSON-lines path, "
-        "or a function that gives an iterator",
+        "or a function that returns an iterator",
         got=type(data).__name__,
         fix="pass one of these",
     )

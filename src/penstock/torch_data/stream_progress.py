@@ -1,11 +1,12 @@
-"""What of a stream was given before, in a few numbers, when workers and ranks took turns and were stopped anywhere.
+"""Which stream positions were consumed before an interruption, in a few numbers.
 
-A layer is what one run has given of the places it found: `rounds` of each worker, a round being one place for each of
-`world` ranks. Place i went to worker (i // world) % workers. What it left is numbered anew for the layer after it.
-`start` is the number of its first places that no longer count, since all of them were given in the end.
+Workers and ranks take turns over the positions, and a run may stop in the middle of a turn. A `Layer` describes one
+run: it numbers the positions that earlier runs left from 0, gives position i to worker (i // world) % workers, and
+holds the `rounds` that each worker completed (a round is one position for each of `world` ranks). `start` is the number
+of leading positions that are dropped from the layer because all of them are consumed.
 
-Settled, this is one number (all before it was given), and a layer for each run that was stopped in the middle of its
-workers' turn, as long as there are holes that no later run has filled.
+`simplified` reduces the layers to one number (everything before it was consumed) and one layer for each run that left
+gaps which no later run has filled yet.
 """
 
 from __future__ import annotations
@@ -15,32 +16,32 @@ from typing import Any, NamedTuple
 
 from penstock.core.errors import StateError
 
-MOST_NUMBERS = 1 << 16  # in one state; about a run for each of them
-_MOST = 1 << 62
+MAX_NUMBERS = 1 << 16  # in one state; a state needs about one for each run
+_MAX = 1 << 62
 
 
 class Layer(NamedTuple):
-    """What one run has given."""
+    """The positions that one run consumed."""
 
     world: int
     rounds: list[int]
     start: int = 0
 
-    def has(self, place: int) -> bool:
-        """Whether a place was given."""
-        turn, reader = divmod(self.start + place, self.world * len(self.rounds))
+    def has(self, position: int) -> bool:
+        """Whether a position was consumed."""
+        turn, reader = divmod(self.start + position, self.world * len(self.rounds))
         return turn < self.rounds[reader // self.world]
 
-    def before(self, place: int) -> int:
-        """How many of the places before this one were given."""
-        return self._until(self.start + place) - self._until(self.start)
+    def before(self, position: int) -> int:
+        """The number of consumed positions before this one."""
+        return self._until(self.start + position) - self._until(self.start)
 
     def total(self) -> int:
-        """How many places were given."""
+        """The number of consumed positions."""
         return self.world * sum(self.rounds) - self._until(self.start)
 
-    def hole(self, number: int) -> int:
-        """The place of a hole, by its number: a place that was not given."""
+    def gap(self, number: int) -> int:
+        """The position of gap `number`: the gaps are the positions that were not consumed."""
         low, high = number, number + self.total()
         while low < high:
             middle = (low + high) // 2
@@ -50,9 +51,9 @@ class Layer(NamedTuple):
                 low = middle + 1
         return low
 
-    def without(self, places: int) -> Layer:
-        """The layer that is left when its first places no longer count."""
-        turns, start = divmod(self.start + places, self.world * len(self.rounds))
+    def without(self, positions: int) -> Layer:
+        """The layer with its first positions dropped."""
+        turns, start = divmod(self.start + positions, self.world * len(self.rounds))
         return Layer(self.world, [max(0, own - turns) for own in self.rounds], start)
 
     def _until(self, end: int) -> int:
@@ -62,56 +63,59 @@ class Layer(NamedTuple):
         return full + sum(part)
 
 
-def settled(layers: list[Layer]) -> tuple[int, list[Layer]]:
-    """The same in as few numbers as can be: how much was given from the beginning on, and what layers have holes.
+def simplified(layers: list[Layer]) -> tuple[int, list[Layer]]:
+    """Returns the number of positions consumed without a gap from the start, and the layers that still have gaps.
 
-    >>> settled([Layer(1, [2, 0])])  # places 0 and 2
+    >>> simplified([Layer(1, [2, 0])])  # positions 0 and 2
     (1, [Layer(world=1, rounds=[2, 0], start=1)])
-    >>> settled([Layer(1, [2, 0]), Layer(1, [1])])  # and the first that was left, 1
+    >>> simplified([Layer(1, [2, 0]), Layer(1, [1])])  # and the first that was left, 1
     (3, [])
     """
     begin, out = 0, []
     for layer in layers:
         out.append(layer)
-        filled = 0  # holes, from the first on, that the next layer has filled
+        filled = 0  # leading gaps that the next layer has filled
         for i in range(len(out) - 1, -1, -1):
-            lead = out[i].hole(filled)
+            lead = out[i].gap(filled)
             out[i], filled = out[i].without(lead), lead
         begin += filled
         out = [each for each in out if each.total()]
     return begin, out
 
 
-def left(layers: list[Layer]) -> Iterator[bool]:
-    """For each place in turn, whether it is still to be given."""
-    live, places = list(layers), [0] * len(layers)  # the next place in what each layer left to the one after it
+def remaining(layers: list[Layer]) -> Iterator[bool]:
+    """For each position in turn, whether it still has to be read."""
+    live, positions = list(layers), [0] * len(layers)  # the next position of each layer, in the layer's own numbers
     while live:
         wanted = True
         for i, layer in enumerate(live):
-            places[i] += 1
-            if layer.has(places[i] - 1):
+            positions[i] += 1
+            if layer.has(positions[i] - 1):
                 wanted = False
                 break
         yield wanted
-        on = [i for i, layer in enumerate(live) if layer.before(places[i]) < layer.total()]
-        live, places = [live[i] for i in on], [places[i] for i in on]
+        on = [i for i, layer in enumerate(live) if layer.before(positions[i]) < layer.total()]
+        live, positions = [live[i] for i in on], [positions[i] for i in on]
     while True:
         yield True
 
 
 def to_json(layers: list[Layer]) -> list[Any]:
-    """[world, rounds] or [world, rounds, start] of each layer, settled."""
-    begin, rest = settled(layers)
+    """[world, rounds] or [world, rounds, start] of each layer, simplified."""
+    begin, rest = simplified(layers)
     out: list[Any] = [[1, [begin]]] if begin else []
     return out + [[each.world, list(each.rounds), *([each.start] if each.start else [])] for each in rest]
 
 
 def from_json(given: Any, fix: str) -> list[Layer]:
-    """Layers as they were written; a state comes from outside, so every number is checked."""
+    """Reads layers from a state. States come from outside, so every number is checked."""
     good = isinstance(given, list) and all(_is_layer(each) for each in given)
-    if not good or sum(len(each[1]) for each in given) > MOST_NUMBERS:
+    if not good or sum(len(each[1]) for each in given) > MAX_NUMBERS:
         raise StateError(
-            "what was given, as [world, [rounds...]] or [world, [rounds...], start]", got=str(given)[:80], fix=fix
+            "consumed positions, as [world, [rounds...]] or [world, [rounds...], start] for each run",
+            got=str(given)[:80],
+            where="'given' in the state",
+            fix=fix,
         )
     return [Layer(each[0], list(each[1]), *each[2:]) for each in given]
 
@@ -122,6 +126,6 @@ def _is_layer(each: Any) -> bool:
         and len(each) in (2, 3)
         and isinstance(each[1], list)
         and len(each[1]) > 0
-        and all(type(number) is int and 0 <= number < _MOST for number in (each[0], *each[1], *each[2:]))
+        and all(type(number) is int and 0 <= number < _MAX for number in (each[0], *each[1], *each[2:]))
         and each[0] > 0
     )

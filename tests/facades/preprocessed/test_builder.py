@@ -306,13 +306,13 @@ def test_all_problems_at_once():
     assert "8 problems" in text
     for part in [
         "with_dataset: expected rows by number",
-        "with_batch_size: expected batch_size to be a whole number of at least 1, got 0",
+        "with_batch_size: expected batch_size to be an integer of at least 1, got 0",
         "with_distributed: expected rank from 0 to 1, got 2",
-        "with_workers: expected num to be a whole number of at least 0, got -1",
+        "with_workers: expected num to be an integer of at least 0, got -1",
         "with_collate: expected a function",
         "with_shuffle: expected True or False, got 'yes'",
-        "with_seed: expected seed to be a whole number, got 1.5",
-        "with_prefetch: expected batches to be a whole number of at least 1, got 0",
+        "with_seed: expected seed to be an integer, got 1.5",
+        "with_prefetch: expected batches to be an integer of at least 1, got 0",
     ]:
         assert part in text
 
@@ -332,14 +332,17 @@ def _stream(**options):
         (DataLoaderBuilder(), "2 problems(.|\n)*with_dataset: not called(.|\n)*with_batch_size: not called"),
         (DataLoaderBuilder().with_dataset([]).with_batch_size(1), "the dataset is empty"),
         (map_builder(5, 3, with_distributed=(0, 2), with_drop_last=()), "5 rows make no full batch of 3 on each of 2"),
-        (map_builder(with_distributed=("0", 2)), "expected rank to be a whole number, got '0'"),
+        (map_builder(with_distributed=("0", 2)), "expected rank to be an integer, got '0'"),
         (map_builder(with_distributed=(0, 0)), "world_size of at least 1, got 0"),
-        (map_builder(with_workers={"num": 0, "processes": True}), "processes=True with 0 of them"),
+        (map_builder(with_workers={"num": 0, "processes": True}), "processes=True with num=0"),
         (stream_builder(with_shuffle=()), r"StreamingPreprocessedDataset\(buffer_size=1000\)"),
-        (DataLoaderBuilder().with_dataset(_Foreign()).with_batch_size(1).with_distributed(0, 2), "does not tell ranks"),
+        (
+            DataLoaderBuilder().with_dataset(_Foreign()).with_batch_size(1).with_distributed(0, 2),
+            "cannot be sharded among ranks",
+        ),
         (
             DataLoaderBuilder().with_dataset(_stream(rank=1, world_size=2)).with_batch_size(1).with_distributed(0, 2),
-            "rank 0 of 2, but the dataset says 1 of 2",
+            "rank 0 of 2, but the dataset has 1 of 2",
         ),
     ],
 )

@@ -142,7 +142,7 @@ def test_memory_is_pinned_where_asked_and_possible(monkeypatch):
     assert over(numbers(4)).with_workers(1, pin_memory=True).build().pin_memory is False
 
 
-def test_numpy_integers_are_whole_numbers():
+def test_numpy_integers_are_accepted():
     loader = (
         over(numbers(8), np.int64(2))
         .with_shuffle()
@@ -183,8 +183,8 @@ class Foreign(torch.utils.data.IterableDataset):
         ),
         (over("abc"), ["expected rows by number (len() and [i])", "got a str"]),
         (over(b"abc"), ["got a bytes"]),
-        (over(numbers(3), np.bool_(True)), ["with_batch_size: expected batch_size to be a whole number"]),
-        (over(numbers(3), 2.0), ["with_batch_size: expected batch_size to be a whole number"]),
+        (over(numbers(3), np.bool_(True)), ["with_batch_size: expected batch_size to be an integer"]),
+        (over(numbers(3), 2.0), ["with_batch_size: expected batch_size to be an integer"]),
         (
             over(stream(buffer_size=20)).with_seed(1),
             ["with_seed: it does not decide", "StreamingPreprocessedDataset(buffer_size=1000, seed=...)"],

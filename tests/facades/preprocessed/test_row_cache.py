@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from penstock.facades.preprocessed.dataset import PreprocessedDataset
-from penstock.facades.preprocessed.row_cache import own, size_of
+from penstock.facades.preprocessed.row_cache import copied, size_of
 
 
 def numbers(count):
@@ -49,7 +49,7 @@ def test_everything_that_is_kept_is_counted(value, least):
 def test_arrays_of_jax_are_counted_and_kept_as_they_are():
     value = jnp.zeros(1000, jnp.float32)
     assert size_of(value) >= 4000
-    assert own({"v": [value]})["v"][0] is value
+    assert copied({"v": [value]})["v"][0] is value
 
 
 class Custom:
@@ -90,7 +90,7 @@ def test_a_view_is_kept_without_what_it_is_a_view_of():
     rows = [dataset[i] for i in range(20)]
     assert dataset.cached_bytes <= 50_000
     assert all(row["x"].untyped_storage().nbytes() == 40 for row in rows)
-    kept = dataset._made._cache.values()
+    kept = dataset._cached._cache.values()
     assert len(kept) == 20
     assert sum(row["x"].untyped_storage().nbytes() for row in kept) == 800
 
@@ -112,14 +112,14 @@ def test_python_objects_take_no_more_than_is_counted():
 def test_copies_share_nothing():
     inner = np.zeros(2)
     row = {"a": inner, "l": [inner, [1]], "t": (inner, torch.ones(1)), "d": {"k": inner}, "o": np.array([[1]], object)}
-    copied = own(row)
-    copied["a"][0] = copied["l"][0][0] = copied["t"][0][0] = copied["d"]["k"][0] = 9
-    copied["l"][1].append(2)
-    copied["t"][1][0] = 9
-    copied["o"][0, 0] = 9
+    made = copied(row)
+    made["a"][0] = made["l"][0][0] = made["t"][0][0] = made["d"]["k"][0] = 9
+    made["l"][1].append(2)
+    made["t"][1][0] = 9
+    made["o"][0, 0] = 9
     assert inner.tolist() == [0, 0]
     assert (row["l"][1], row["t"][1].tolist(), row["o"].tolist()) == ([1], [1.0], [[1]])
-    assert own(torch.ones(2, requires_grad=True) * 2).requires_grad is False
+    assert copied(torch.ones(2, requires_grad=True) * 2).requires_grad is False
 
 
 def test_an_engine_may_use_its_memory_again_within_a_batch():

@@ -358,9 +358,9 @@ def test_states_that_do_not_fit_are_refused():
         ({}, "a state that penstock saved"),
         (state | {"seed": 2}, r"seed=1, which decides the order(.|\n)*seed=2"),
         (state | {"buffer_size": 0}, "buffer_size=3"),
-        (state | {"given": [[0, [1]]]}, "what was given"),
-        (state | {"given": "x"}, "what was given"),
-        (state | {"given": [[1, [-1]]]}, "what was given"),
+        (state | {"given": [[0, [1]]]}, "consumed positions"),
+        (state | {"given": "x"}, "consumed positions"),
+        (state | {"given": [[1, [-1]]]}, "consumed positions"),
         (state | {"epoch": None}, "'epoch'"),
     ]:
         with pytest.raises(StateError, match=text):

@@ -12,7 +12,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from penstock import PromptEngine, StateError, UsageError
 from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
-from penstock.torch_data.worker_state import Passes
+from penstock.torch_data.worker_state import WorkerState
 
 DataLoader = torch.utils.data.DataLoader
 
@@ -214,7 +214,7 @@ def test_a_workers_state_is_for_that_worker():
     for where in ((0, 2), (1, 3)):
         with pytest.raises(StateError, match=rf"worker {where[0]} of {where[1]}(.|\n)*worker 1 of 2"):
             as_worker(*where, lambda: make().load_state_dict(state))
-    with pytest.raises(StateError, match=r"a whole stream(.|\n)*worker 1 of 2(.|\n)*StatefulDataLoader"):
+    with pytest.raises(StateError, match=r"the full stream(.|\n)*worker 1 of 2(.|\n)*StatefulDataLoader"):
         make().load_state_dict(state)
 
     def rest():
@@ -226,11 +226,11 @@ def test_a_workers_state_is_for_that_worker():
 
 
 def test_a_worker_that_was_not_there_before_does_not_take_up_the_place():
-    """Whoever of the next pass comes first, with the same seed."""
-    passes = Passes()
-    passes.restore(0)
-    assert [as_worker(w, 2, passes.begin) for w in range(2)] == [True, True]
-    assert [as_worker(w, 3, passes.begin) for w in (2, 0, 1)] == [False, False, False]
+    """Whichever worker of the next iteration starts first, with the same seed."""
+    state = WorkerState()
+    state.restore(0)
+    assert [as_worker(w, 2, state.start_iteration) for w in range(2)] == [True, True]
+    assert [as_worker(w, 3, state.start_iteration) for w in (2, 0, 1)] == [False, False, False]
 
 
 # Ranks whose records are skipped.

@@ -1,8 +1,8 @@
-"""`DataLoaderBuilder`: a DataLoader, one decision at a time; all of them are checked together, in `build()`.
+"""`DataLoaderBuilder`: builds a DataLoader from one setting per call; `build()` checks all of them together.
 
-What it gives is a real `torch.utils.data.DataLoader` with `state_dict` and `load_state_dict`: for map-style datasets
-one over the core (threads, whole batches per call), for `StreamingPreprocessedDataset` one whose batches do not depend
-on the number of workers. Any other IterableDataset gets torch's own DataLoader, which has no state.
+It returns a real `torch.utils.data.DataLoader` with `state_dict` and `load_state_dict`: for map-style datasets one over
+the core (threads, one call per batch), for `StreamingPreprocessedDataset` one whose batches do not depend on the number
+of workers. Any other IterableDataset gets torch's own DataLoader, which has no state.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 from penstock.core.errors import UsageError
 from penstock.torch_data.framework import can_pin, data
-from penstock.torch_data.map_rows import is_map_style, map_dataloader
-from penstock.torch_data.stream_loader import StreamDataLoader
+from penstock.torch_data.map_rows import map_dataloader
+from penstock.torch_data.stream_loader import PositionStream, StreamDataLoader
+from penstock.torch_data.user_objects import collate_of, is_map_style
 
 PREFETCH = 3
 
@@ -53,15 +54,15 @@ class DataLoaderBuilder:
         return self
 
     def with_batch_size(self, batch_size: int) -> DataLoaderBuilder:
-        """Rows a batch on each rank."""
+        """Rows per batch on each rank."""
         self._batch_size = batch_size
         return self
 
     def with_distributed(self, rank: int, world_size: int) -> DataLoaderBuilder:
-        """This rank's share: ranks get different rows and equally many batches.
+        """Shards the rows: ranks get different rows and the same number of batches.
 
-        Without `with_drop_last` the last batch is shared equally by giving fewer than `world_size` rows twice, as a
-        `DistributedSampler` does.
+        Without `with_drop_last` up to `world_size - 1` rows of the last batch are repeated so that all ranks get the
+        same number of rows, as with a `DistributedSampler`.
         """
         self._rank, self._world, self._distributed = rank, world_size, True
         return self
@@ -69,36 +70,36 @@ class DataLoaderBuilder:
     def with_workers(
         self, num: int, pin_memory: bool = True, *, processes: bool = False, persistent_workers: bool = False
     ) -> DataLoaderBuilder:
-        """`num` threads (0: the trainer's own), or torch's worker processes with `processes=True`.
+        """`num` threads (0: the calling thread), or torch's worker processes with `processes=True`.
 
-        Processes help where rows are made in pure Python. For an IterableDataset workers are always
-        processes. With `persistent_workers` they live on from one epoch to the next. Memory is pinned only where there
-        is a device.
+        Processes help if rows are made in pure Python. For an IterableDataset workers are always processes. With
+        `persistent_workers` they are kept from one epoch to the next. Memory is pinned only if there is a device.
         """
         self._workers, self._pin, self._processes, self._persistent = num, pin_memory, processes, persistent_workers
         return self
 
     def with_collate(self, collate_fn: Callable[[Any], Any]) -> DataLoaderBuilder:
-        """What makes a batch of a list of rows. Default: the dataset's own `collate_fn` if it has one, else torch's.
+        """A function from a list of rows to a batch. Default: the dataset's `collate_fn` if it has one, else torch's.
 
-        One that has `at_epoch(epoch)`, as those of `create_mlm_collate` and `create_fim_collate`, is given the epoch
-        and the rows' numbers: what it draws is other in another epoch, and the same for any workers or resume point.
+        A function with `at_epoch(epoch)`, such as those of `create_mlm_collate` and `create_fim_collate`, is called
+        with the epoch and the row numbers: its random draws differ between epochs, and do not depend on workers or on
+        the resume point.
         """
         self._collate = collate_fn
         return self
 
     def with_shuffle(self, shuffle: bool = True) -> DataLoaderBuilder:
-        """Another order every epoch."""
+        """A different order each epoch."""
         self._shuffle = shuffle
         return self
 
     def with_seed(self, seed: int) -> DataLoaderBuilder:
-        """What the order depends on. Of a stream: give it to the dataset itself."""
+        """The seed of the order. For a stream, pass the seed to the dataset instead."""
         self._seed = seed
         return self
 
     def with_drop_last(self, drop_last: bool = True) -> DataLoaderBuilder:
-        """Leaves out a last batch that is not full."""
+        """Drops the last batch if it is not full."""
         self._drop_last = drop_last
         return self
 
@@ -108,7 +109,7 @@ class DataLoaderBuilder:
         return self
 
     def build(self) -> Any:
-        """The DataLoader; a `UsageError` names everything that is wrong at once."""
+        """Returns the DataLoader; a `UsageError` lists all wrong settings at once."""
         problems = self._problems()
         if problems:
             raise UsageError(
@@ -117,7 +118,7 @@ class DataLoaderBuilder:
                 where="DataLoaderBuilder.build()",
                 fix="".join(f"\n    {n}. {problem}" for n, problem in enumerate(problems, 1)),
             )
-        collate = self._collate or getattr(self._dataset, "collate_fn", None) or data.default_collate
+        collate = self._collate or collate_of(self._dataset) or data.default_collate
         pin = self._pin and can_pin()
         size, num, prefetch = int(self._batch_size), int(self._workers), int(self._prefetch)
         rank, world = int(self._rank), int(self._world)
@@ -140,7 +141,7 @@ class DataLoaderBuilder:
         options: dict[str, Any] = {"num_workers": num, "pin_memory": pin, "drop_last": self._drop_last}
         if num:
             options |= {"prefetch_factor": prefetch, "persistent_workers": self._persistent}
-        if _streams_positions(self._dataset):
+        if isinstance(self._dataset, PositionStream):
             dataset = self._dataset.shard(rank, world) if self._distributed else self._dataset
             return StreamDataLoader(dataset, batch_size=size, collate_fn=collate, **options)
         return data.DataLoader(self._dataset, batch_size=size, collate_fn=collate, **options)
@@ -164,8 +165,8 @@ class DataLoaderBuilder:
     def _number(self, verb: str, name: str, value: Any, least: int | None, example: str) -> list[str]:
         if value is None:
             return [f"{verb}: not called; call .{verb}({example})"]
-        wrong = not _is_whole(value) or (least is not None and value < least)
-        kind = "a whole number" + ("" if least is None else f" of at least {least}")
+        wrong = not _is_integer(value) or (least is not None and value < least)
+        kind = "an integer" + ("" if least is None else f" of at least {least}")
         return [f"{verb}: expected {name} to be {kind}, got {value!r}; for example .{verb}({example})"] if wrong else []
 
     def _flags(self) -> list[str]:
@@ -178,18 +179,20 @@ class DataLoaderBuilder:
         }
         found = [f"{k}: expected True or False, got {v!r}" for k, v in flags.items() if not isinstance(v, bool)]
         if self._processes is True and self._workers == 0:
-            found.append("with_workers: processes=True with 0 of them; say how many, or leave processes out")
+            found.append(
+                "with_workers: processes=True with num=0; pass the number of processes, or leave processes out"
+            )
         processes = self._processes is True or isinstance(self._dataset, data.IterableDataset)
         if self._persistent is True and (not processes or self._workers == 0):
-            found.append("with_workers: persistent_workers=True without processes; add processes=True and how many")
+            found.append("with_workers: persistent_workers=True without processes; add processes=True and their number")
         return found
 
     def _rank_problems(self) -> list[str]:
         numbers = {"rank": self._rank, "world_size": self._world}
         found = [
-            f"with_distributed: expected {name} to be a whole number, got {value!r}"
+            f"with_distributed: expected {name} to be an integer, got {value!r}"
             for name, value in numbers.items()
-            if not _is_whole(value)
+            if not _is_integer(value)
         ]
         if not found and self._world < 1:
             found.append(f"with_distributed: expected world_size of at least 1, got {self._world}")
@@ -216,39 +219,40 @@ class DataLoaderBuilder:
         return [] if rows else ["with_dataset: the dataset is empty; check how it was loaded or filtered"]
 
     def _rows(self) -> int | str:
-        """How many rows the dataset has, or what is wrong with asking it."""
+        """The number of rows of the dataset, or the problem with its len()."""
         try:
             return len(self._dataset)
         except Exception as error:
             said = f"{type(error).__name__}: {str(error)[:200]}"
-            return f"with_dataset: expected len() of the dataset to say how many rows it has, got {said}"
+            return f"with_dataset: expected len() of the dataset to return its number of rows, got {said}"
 
     def _stream_problems(self) -> list[str]:
         found = []
-        ours = _streams_positions(self._dataset)
+        stream = self._dataset if isinstance(self._dataset, PositionStream) else None
         if self._shuffle:
-            where = "StreamingPreprocessedDataset(buffer_size=1000)" if ours else "the dataset itself"
-            found.append(f"with_shuffle: a stream has no order to permute; shuffle locally, in {where}")
-        if _is_whole(self._seed) and self._seed != getattr(self._dataset, "seed", None):
-            where = "StreamingPreprocessedDataset(buffer_size=1000, seed=...)" if ours else "the dataset itself"
-            found.append(f"with_seed: it does not decide the order of a stream; give the seed to {where}")
-        if self._distributed and not ours:
+            where = "the dataset itself" if stream is None else "StreamingPreprocessedDataset(buffer_size=1000)"
+            found.append(f"with_shuffle: a stream cannot be permuted; shuffle in a buffer, in {where}")
+        if _is_integer(self._seed) and self._seed != getattr(self._dataset, "seed", None):
+            where = (
+                "the dataset itself" if stream is None else "StreamingPreprocessedDataset(buffer_size=1000, seed=...)"
+            )
+            found.append(f"with_seed: it does not decide the order of a stream; pass the seed to {where}")
+        if self._distributed and stream is None:
             found.append(
-                f"with_distributed: a {type(self._dataset).__name__} does not tell ranks apart; "
+                f"with_distributed: a {type(self._dataset).__name__} cannot be sharded among ranks here; "
                 "wrap its records in StreamingPreprocessedDataset, or shard it before"
             )
-        if ours and self._distributed and self._dataset.rank is not None:
-            own = (self._dataset.rank, self._dataset.world_size)
-            if own != (self._rank, self._world):
-                found.append(
-                    f"with_distributed: rank {self._rank} of {self._world}, but the dataset says {own[0]} of {own[1]}; "
-                    "say it in one place"
-                )
+        own = None if stream is None or stream.rank is None else (stream.rank, stream.world_size)
+        if self._distributed and own is not None and own != (self._rank, self._world):
+            found.append(
+                f"with_distributed: rank {self._rank} of {self._world}, but the dataset has {own[0]} of {own[1]}; "
+                "set them in one place"
+            )
         return found
 
     def _size_problems(self) -> list[str]:
         numbers = (self._batch_size, self._world)
-        if self._drop_last is not True or not all(_is_whole(number) and number > 0 for number in numbers):
+        if self._drop_last is not True or not all(_is_integer(number) and number > 0 for number in numbers):
             return []
         if isinstance(self._dataset, data.IterableDataset) or not is_map_style(self._dataset):
             return []
@@ -261,11 +265,6 @@ class DataLoaderBuilder:
         ]
 
 
-def _is_whole(value: Any) -> bool:
-    """Whether this is a whole number, NumPy's own among them."""
+def _is_integer(value: Any) -> bool:
+    """Whether this is an integer, of Python or NumPy, and no bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _streams_positions(dataset: Any) -> bool:
-    """Whether a stream numbers its positions, so that batches can be cut from them."""
-    return all(hasattr(dataset, name) for name in ("elements", "rows", "place", "shard"))

@@ -1,11 +1,10 @@
-"""`PreprocessedDataset`: records through a prompt engine as a map-style torch dataset, each row made once and kept.
+"""`PreprocessedDataset`: records through a prompt engine as a map-style torch dataset, with a cache of its rows.
 
-Rows are made when first asked for and kept in memory up to `cache_bytes`. What is in the cache stays: an epoch that
-walks all rows would push every one of them out of a cache that makes room, and hit none. A row that holds what cannot
-be measured (an image object, an array of objects: see `row_memory`) is not kept. Access costs a dictionary look-up and
-a copy of the row, so that nobody can spoil what is kept. Safe from many threads; a pickled copy (a DataLoader worker's)
-takes the records and the engine along but no cache. Which records were skipped is kept in shared memory, a byte each,
-so that a process knows what its workers have skipped.
+A row is made on first access and cached in memory up to `cache_bytes`. Nothing is evicted: an epoch reads all rows, so
+a cache that evicts would never hit. A row whose size is unknown (an image object, an array of objects: see `row_cache`)
+is not cached. Access costs a dictionary look-up and a copy of the row, so that callers cannot change the cache. Safe
+from many threads; a pickled copy (in a DataLoader worker) has the records and the engine but an empty cache. Skipped
+records are marked in shared memory, one byte each, so that a process knows what its workers have skipped.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from numpy.typing import NDArray
 from penstock.core import hashing, randomness
 from penstock.core.errors import DataError, UsageError
 from penstock.core.ledger import Ledger
-from penstock.facades.preprocessed.preprocess import Prompted, RowCollate, Skip
-from penstock.facades.preprocessed.row_cache import own, size_of
+from penstock.facades.preprocessed.preprocess import Preprocess, RowCollate, Skip
+from penstock.facades.preprocessed.row_cache import copied, size_of
 from penstock.order.shuffle import permute
 from penstock.sources.records import Records, read_each, records_of
 from penstock.torch_data.framework import data, torch
 
 CACHE_BYTES = 1 << 30
-MOST_TRIES = 10_000
-_MOST_MARKS = 1 << 24  # records whose skipping is told apart, at a byte each
-_MOST_REASONS = 1000
+MAX_TRIES = 10_000
+_MAX_MARKS = 1 << 24  # records that are marked one by one as skipped, at a byte each
+_MAX_REASONS = 1000
 _SPARE = randomness.key("preprocessed", "spare")
 
 Row = dict[str, Any]
@@ -40,12 +39,12 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
     """Rows by number.
 
     `hf_dataset`: a datasets.Dataset, a list or other sequence of dicts, a JSON-lines path, a pipeline. `prompt_engine`:
-    a `PromptEngine` or any function from a record to a dict. `cache_enabled=False` makes every row anew.
+    a `PromptEngine` or any function from a record to a dict. `cache_enabled=False` makes a row on every access.
 
-    A record that the engine skips (it gives None), or that fails under `skip_errors=True`, keeps its position: another
-    record of this dataset stands there, chosen by the position alone, so no other row moves. `skipped` counts such
-    records and `ledger` names them, those that DataLoader workers met as well. Without `skip_errors` a failing record
-    is an error that names it.
+    A record that the engine skips (it returns None), or that fails with `skip_errors=True`, is replaced at its position
+    by another record of this dataset. The choice depends on the position alone, so no other row moves. `skipped` counts
+    such records and `ledger` names them, including those that DataLoader workers skipped. Without `skip_errors` a
+    failing record raises an error that names it.
 
     >>> dataset = PreprocessedDataset([{"n": 1}, {"n": 2}, {"n": 3}], lambda r: {"double": 2 * r["n"]})
     >>> dataset[-1], dataset.select([2, 0])[0], [row["double"] for row in dataset[1:]]
@@ -67,7 +66,7 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
         if not len(records):
             raise UsageError("at least one record", got="an empty dataset", fix="check how it was loaded or filtered")
         limit = cache_bytes if cache_enabled else 0
-        self._made = _Made(records, Prompted(prompt_engine, skip_errors), limit)
+        self._cached = _CachedRows(records, Preprocess(prompt_engine, skip_errors), limit)
         self._numbers: NDArray[np.int64] | range = range(len(records))
 
     def __len__(self) -> int:
@@ -82,9 +81,9 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Any) -> list[Row]:
-        """Many rows at once, as torch's DataLoader asks for them: missing ones are read in one call."""
+        """Many rows in one call, as torch's DataLoader reads them; those not in the cache are read together."""
         positions = self._positions(indices)
-        rows = self._made.rows([int(self._numbers[p]) for p in positions])
+        rows = self._cached.rows([int(self._numbers[p]) for p in positions])
         return [self._spare(p) if row is None else row for p, row in zip(positions, rows, strict=True)]
 
     def __iter__(self) -> Iterator[Row]:
@@ -112,16 +111,16 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
         return out
 
     def _spare(self, position: int) -> Row:
-        """The row that stands where a skipped record would: the first good one of a permutation keyed by position."""
+        """The replacement of a skipped record: the first good row of a permutation keyed by the position."""
         n = len(self)
-        tries = min(n, MOST_TRIES)
+        tries = min(n, MAX_TRIES)
         for lo in range(0, tries, 64):
             turns = np.arange(lo, min(tries, lo + 64))
             for at in permute(turns, n, randomness.key(_SPARE, position)).tolist():
-                (row,) = self._made.rows([int(self._numbers[at])])
+                (row,) = self._cached.rows([int(self._numbers[at])])
                 if row is not None:
                     return row
-        why = ", ".join(f"{reason}: {count}" for reason, count in self._made.ledger.by_reason.most_common(3))
+        why = ", ".join(f"{reason}: {count}" for reason, count in self._cached.ledger.by_reason.most_common(3))
         raise DataError(
             "a record that the prompt engine keeps",
             got=f"none among {tries} tried for one row; {self.skipped} skipped in all",
@@ -130,29 +129,29 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
         )
 
     def locate(self, index: int) -> str:
-        """Which record is at a position, in words: its number, or its file and line."""
-        return self._made.records.name(int(self._numbers[self._positions([index])[0]]))
+        """The record at a position, as text: its number, or its file and line."""
+        return self._cached.records.name(int(self._numbers[self._positions([index])[0]]))
 
     @property
     def skipped(self) -> int:
-        """Different records that were skipped so far, by this dataset, its selections and its DataLoader workers."""
-        return self._made.skipped
+        """Number of different records skipped so far, by this dataset, its selections and its DataLoader workers."""
+        return self._cached.skipped
 
     @property
     def ledger(self) -> Ledger:
-        """What was skipped, and why. Records that only a worker met are made once more to learn it, at most 1000."""
-        self._made.explain()
-        return self._made.ledger
+        """Skipped records and reasons. Records that only a worker skipped are processed again here, at most 1000."""
+        self._cached.explain()
+        return self._cached.ledger
 
     @property
     def cached_bytes(self) -> int:
-        """Memory that kept rows take, as counted against `cache_bytes`."""
-        return self._made.held
+        """Memory of the cached rows, as counted against `cache_bytes`."""
+        return self._cached.held
 
     @property
     def collate_fn(self) -> RowCollate:
-        """The collate function that `DataLoaderBuilder` takes when it is given none."""
-        return RowCollate(self._made.engine.pad_token_id())
+        """The collate function that `DataLoaderBuilder` uses by default."""
+        return RowCollate(self._cached.engine.pad_token_id())
 
     def fingerprint(self) -> str:
         """Identity of records, selection and engine; reads all records once."""
@@ -160,8 +159,8 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
         return hashing.content_id(
             [
                 "preprocessed",
-                self._made.records.fingerprint(),
-                self._made.engine.identity,
+                self._cached.records.fingerprint(),
+                self._cached.engine.identity,
                 *([] if chosen is None else [chosen]),
             ]
         )
@@ -170,13 +169,13 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
         return f"PreprocessedDataset({len(self)} rows, {self.skipped} skipped, {self.cached_bytes} bytes cached)"
 
 
-class _Made:
-    """Rows by record number, made on demand and kept; None for a record that is skipped."""
+class _CachedRows:
+    """Rows by record number, made on demand and cached; None for a skipped record."""
 
-    def __init__(self, records: Records, engine: Prompted, limit: int) -> None:
+    def __init__(self, records: Records, engine: Preprocess, limit: int) -> None:
         self.records, self.engine, self.limit = records, engine, limit
         self.ledger = Ledger()
-        self._marks = torch.zeros(min(len(records), _MOST_MARKS), dtype=torch.uint8).share_memory_()
+        self._marks = torch.zeros(min(len(records), _MAX_MARKS), dtype=torch.uint8).share_memory_()
         self._start()
 
     def _start(self) -> None:
@@ -190,13 +189,13 @@ class _Made:
         missing = [n for n in dict.fromkeys(numbers) if n not in cache and n not in refused]
         records = read_each(self.records, missing) if missing else []
         fresh = {n: self._make(n, record) for n, record in zip(missing, records, strict=True)}
-        once = len(missing) == len(numbers)  # a row that is neither kept nor given twice needs no further copy
+        once = len(missing) == len(numbers)  # a row that is neither cached nor returned twice needs no further copy
         out: list[Row | None] = []
         for n in numbers:
-            row, kept = fresh.get(n), cache.get(n)
-            if row is None or kept is not None or not once:
-                row = row if kept is None else kept
-                row = None if row is None else own(row)
+            row, hit = fresh.get(n), cache.get(n)
+            if row is None or hit is not None or not once:
+                row = row if hit is None else hit
+                row = None if row is None else copied(row)
             out.append(row)
         return out
 
@@ -205,7 +204,7 @@ class _Made:
         if isinstance(made, Skip):
             self._refuse(number, made)
             return None
-        row: Row = own(made)  # the engine may use its memory again for the next record
+        row: Row = copied(made)  # the engine may reuse its arrays for the next record
         self._keep(number, row)
         return row
 
@@ -219,13 +218,13 @@ class _Made:
 
     @property
     def skipped(self) -> int:
-        """Over all processes, as far as marks go; more records than these are counted here alone."""
+        """Over all processes; in datasets of more than _MAX_MARKS records, at least those of this process."""
         return max(int(self._marks.sum()), self.ledger.total)
 
     def explain(self) -> None:
-        """Enters what workers have skipped into the ledger of this process."""
+        """Adds records that workers have skipped to the ledger of this process."""
         for number in np.flatnonzero(self._marks.numpy()).tolist():
-            if self.ledger.total >= _MOST_REASONS:
+            if self.ledger.total >= _MAX_REASONS:
                 return
             self.rows([number])
 

@@ -1,4 +1,4 @@
-"""What a prompt engine, or any function, makes of a record: a row, the reason why there is none, or an error."""
+"""Runs a prompt engine, or any function, on a record: the result is a row, the reason for a skip, or an error."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ class Skip(NamedTuple):
     detail: str
 
 
-class Prompted(Portable):
-    """Records through a prompt engine: a row, a `Skip`, or an error that names the record."""
+class Preprocess(Portable):
+    """A prompt engine or function with its skip policy. Called with a record, it returns a row or a `Skip`, or raises
+    an error that names the record."""
 
     def __init__(self, engine: Callable[..., Any], skip_errors: bool) -> None:
         if not callable(engine):
@@ -34,12 +35,12 @@ class Prompted(Portable):
                 fix="PromptEngine(tokenizer, template), or lambda record: {...}",
             )
         self.engine, self.skip_errors = engine, skip_errors
-        # Found now: what a function closes over may change as it is called.
+        # Computed now: the variables that a function closes over may change when it is called.
         self.identity = hashing.content_id([_identity(engine), str(bool(skip_errors))])
 
     @property
     def may_skip(self) -> bool:
-        """Whether some record may have no row, as far as anybody can know beforehand."""
+        """Whether records may be skipped, as far as is known before they are read."""
         return self.skip_errors or not isinstance(self.engine, PromptEngine) or self.engine.on_error == "skip"
 
     def __call__(self, record: Any, name: Callable[[], str]) -> dict[str, Any] | Skip:
@@ -64,7 +65,7 @@ class Prompted(Portable):
             raise UserCodeError(
                 f"{_called(self.engine)} to make a row of the record",
                 got=f"{type(error).__name__}: {str(error)[:300]}",
-                fix="mend the function or the record; skip_errors=True leaves such records out and counts them",
+                fix="fix the function or the record; skip_errors=True leaves such records out and counts them",
             ) from error
         if made is None or isinstance(made, Mapping):
             return None if made is None else dict(made)
@@ -75,7 +76,7 @@ class Prompted(Portable):
         )
 
     def _reason(self, record: Any) -> Skip:
-        """Why the engine gave None. A `PromptEngine` is asked again, and answers with the error it passed over."""
+        """Why the engine returned None. A `PromptEngine` is called again, to raise the error."""
         if isinstance(self.engine, PromptEngine):
             strict = copy.copy(self.engine)
             strict.on_error = "raise"
@@ -86,16 +87,14 @@ class Prompted(Portable):
         return Skip("a record that the prompt engine keeps", "None")
 
     def pad_token_id(self) -> int:
-        """What to pad token ids with: the tokenizer's own, else 0. The attention mask and labels hide it either way."""
-        tokenizer = getattr(getattr(self.engine, "encoder", None), "tokenizer", None)
-        found = getattr(tokenizer, "pad_id", None)
-        if found is None:
-            found = getattr(tokenizer, "eos_id", None)
-        return 0 if found is None else int(found)
+        """The tokenizer's pad token, else its end token, else 0. Attention mask and labels exclude padding anyway."""
+        tokenizer = self.engine.encoder.tokenizer if isinstance(self.engine, PromptEngine) else None
+        found = [] if tokenizer is None else [tokenizer.pad_id, tokenizer.eos_id]
+        return next((number for number in found if number is not None), 0)
 
 
 def _identity(engine: Any) -> str:
-    """Everything of an engine that decides its rows."""
+    """Identity of everything in an engine that decides its rows."""
     if isinstance(engine, PromptEngine):
         schema = engine.schema
         facts = {
@@ -109,7 +108,7 @@ def _identity(engine: Any) -> str:
         return f"{type(engine).__module__}.{type(engine).__qualname__}"
     try:
         return code_id(engine)
-    except (ValueError, RecursionError):  # it closes over what cannot be written down
+    except (ValueError, RecursionError):  # it closes over objects that have no identity
         return _called(engine)
 
 
@@ -118,7 +117,7 @@ def _called(engine: Any) -> str:
 
 
 class RowCollate:
-    """What rows are collated with where nobody says: token rows are padded, others are left to torch."""
+    """The default collate function: pads token rows, and leaves others to torch's default_collate."""
 
     def __init__(self, pad_token_id: int) -> None:
         self.pad_token_id = pad_token_id

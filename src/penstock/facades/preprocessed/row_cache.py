@@ -1,7 +1,7 @@
-"""The memory of a row: how much it takes, and a copy that shares nothing with it.
+"""The size of a row in memory, and a copy of a row that shares no memory with it.
 
-What a row may hold and still be measured: numbers, text, bytes, arrays of NumPy, torch and JAX, and lists, tuples and
-dicts of these. Of anything else (an image object, an array of objects) nobody can say what it holds on to.
+The size is known for numbers, text, bytes, arrays of NumPy, torch and JAX, and lists, tuples and dicts of these. It is
+unknown for anything else (an image object, an array of objects), because that may hold references to more memory.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from penstock.torch_data.framework import torch
 
 _SCALARS = frozenset({int, float, bool, complex, str, bytes, type(None)})
-_DEEPEST = 64
-_ARRAY_BYTES = 200  # what Python and the framework take for an array besides its numbers
+_MAX_DEPTH = 64
+_ARRAY_BYTES = 200  # overhead of an array object in Python and the framework
 
 
 def size_of(value: Any, depth: int = 0) -> int | None:
-    """Bytes that a copy takes, or None where that cannot be known.
+    """Bytes that a copy takes, or None if unknown.
 
     >>> size_of({"x": np.zeros(1000)}) > 8000, size_of([0, "y" * 10**6]) > 10**6, size_of({"x": object()})
     (True, True, None)
@@ -28,7 +28,7 @@ def size_of(value: Any, depth: int = 0) -> int | None:
     kind = type(value)
     if kind in _SCALARS:
         return sys.getsizeof(value)
-    if kind in (list, tuple, dict) and depth < _DEEPEST:
+    if kind in (list, tuple, dict) and depth < _MAX_DEPTH:
         return _container(value, depth)
     if isinstance(value, np.ndarray | np.generic):
         return None if value.dtype.hasobject else _ARRAY_BYTES + int(value.nbytes)
@@ -39,19 +39,19 @@ def size_of(value: Any, depth: int = 0) -> int | None:
 
 def _container(value: Any, depth: int) -> int | None:
     items = [*value, *value.values()] if type(value) is dict else value
-    own = sys.getsizeof(value)
+    total = sys.getsizeof(value)
     if _SCALARS.issuperset(map(type, items)):
-        return own + sum(map(sys.getsizeof, items))
+        return total + sum(map(sys.getsizeof, items))
     for item in items:
         size = size_of(item, depth + 1)
         if size is None:
             return None
-        own += size
-    return own
+        total += size
+    return total
 
 
-def own(value: Any, depth: int = 0) -> Any:
-    """A copy that the caller may change, of nothing but what is shown: a view's copy is as large as the view."""
+def copied(value: Any, depth: int = 0) -> Any:
+    """A copy that the caller may change. The copy of a view holds only the view, not the array behind it."""
     kind = type(value)
     if kind in _SCALARS or _is_jax(value):
         return value
@@ -59,14 +59,14 @@ def own(value: Any, depth: int = 0) -> Any:
         return value.copy()
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         return value.detach().clone()
-    if depth >= _DEEPEST or kind not in (list, tuple, dict):
+    if depth >= _MAX_DEPTH or kind not in (list, tuple, dict):
         return copy.deepcopy(value)
     if kind is dict:
-        return {key: own(item, depth + 1) for key, item in value.items()}
-    return value[:] if _SCALARS.issuperset(map(type, value)) else kind(own(item, depth + 1) for item in value)
+        return {key: copied(item, depth + 1) for key, item in value.items()}
+    return value[:] if _SCALARS.issuperset(map(type, value)) else kind(copied(item, depth + 1) for item in value)
 
 
 def _is_jax(value: Any) -> bool:
-    """Arrays of JAX do not change, so that they need no copy."""
+    """JAX arrays are immutable, so they need no copy."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(value, jax.Array)
