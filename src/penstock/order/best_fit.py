@@ -48,6 +48,12 @@ def best_fit(counts: I64, capacity: int, max_docs: int | None = None) -> Pattern
     residuals: list[int] = []  # the keys of open_groups, sorted
     closed: list[tuple[int, int]] = []
 
+    def keep(room: int, group: tuple[int, int, int]) -> None:
+        if room not in open_groups:
+            open_groups[room] = []
+            insort(residuals, room)
+        open_groups[room].append(group)
+
     def place(node: int, room: int, docs: int, packs: int, length: int, each: int) -> None:
         """Adds `each` documents of `length` to `packs` packs of pattern `node`."""
         parents.append(node)
@@ -57,12 +63,7 @@ def best_fit(counts: I64, capacity: int, max_docs: int | None = None) -> Pattern
         if room == 0 or docs == most:
             closed.append((len(parents) - 1, packs))
             return
-        group = (len(parents) - 1, packs, docs)
-        if room in open_groups:
-            open_groups[room].append(group)
-        else:
-            open_groups[room] = [group]
-            insort(residuals, room)
+        keep(room, (len(parents) - 1, packs, docs))
 
     for length in range(min(capacity, len(counts) - 1), 0, -1):
         left = int(counts[length])
@@ -87,11 +88,7 @@ def best_fit(counts: I64, capacity: int, max_docs: int | None = None) -> Pattern
                 place(node, room, docs, 1, length, left)
                 left, rest = 0, rest - 1
             if rest and node:
-                if room in open_groups:
-                    open_groups[room].append((node, rest, docs))
-                else:
-                    open_groups[room] = [(node, rest, docs)]
-                    insort(residuals, room)
+                keep(room, (node, rest, docs))
 
     for room in residuals:
         closed.extend((node, packs) for node, packs, _ in open_groups[room])

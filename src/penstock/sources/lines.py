@@ -53,6 +53,14 @@ class Chunk:
     filtered: int = 0
     """Records that filters of a pipeline rejected."""
 
+    def add(self, text: str, position: Position) -> None:
+        self.texts.append(text)
+        self.positions.append(position)
+
+    def add_error(self, error: RecordError, position: Position) -> None:
+        self.errors.append(error)
+        self.error_positions.append(position)
+
 
 Parse = Callable[[Piece, str], tuple[list[str], list[tuple[int, RecordError]]]]
 
@@ -95,7 +103,6 @@ class Index:
     starts: Ints
     lines: Ints | None
     end: int
-    n_lines: int
     damage: str = ""
 
     @property
@@ -185,7 +192,7 @@ class LineFiles:
 
     def _build(self, file: int) -> Index:
         if not self.stamps[file].size:
-            return Index(np.empty(0, np.int64), None, 0, 0)
+            return Index(np.empty(0, np.int64), None, 0)
         starts: list[Ints] = []
         lines: list[Ints] = []
         damage = ""
@@ -212,7 +219,7 @@ class LineFiles:
             stream.close()
         all_starts, all_lines = np.concatenate(starts), np.concatenate(lines)
         plain_numbers = not self.paragraphs and bool((all_lines == np.arange(1, len(all_lines) + 1)).all())
-        return Index(all_starts, None if plain_numbers else all_lines, cutter.offset, cutter.line, damage)
+        return Index(all_starts, None if plain_numbers else all_lines, cutter.offset, damage)
 
     def _spool(self, file: int, stream: compressed.Stream) -> compressed.Stream:
         """A stream that also keeps what goes through it in a temporary file, for `fetch`."""
@@ -403,12 +410,10 @@ class LineFiles:
             chunk.positions += positions
         if piece.too_long:
             line, offset = piece.too_long
-            chunk.errors.append(too_long(path, line, offset, self.limit, self.what))
-            chunk.error_positions.append((file, line, offset))
+            chunk.add_error(too_long(path, line, offset, self.limit, self.what), (file, line, offset))
         if piece.damage:
             line, offset = piece.next_line + 1, piece.next_offset
-            chunk.errors.append(self.damaged(file, line, offset, piece.damage.got))
-            chunk.error_positions.append((file, line, offset))
+            chunk.add_error(self.damaged(file, line, offset, piece.damage.got), (file, line, offset))
 
 
 class LineSource:

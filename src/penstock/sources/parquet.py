@@ -259,17 +259,13 @@ class ParquetFiles:
         for i, text in enumerate(arrow.texts(column)):
             position = (file, row + i + 1, row + i)
             if isinstance(text, str):
-                chunk.texts.append(text)
-                chunk.positions.append(position)
+                chunk.add(text, position)
                 continue
+            where = f"{self.paths[file]}, row {row + i}"
             error = RecordError(
-                f"text in column {self.text!r}",
-                got=text.reason,
-                where=f"{self.paths[file]}, row {row + i}",
-                fix="repair the file, or skip such rows",
+                f"text in column {self.text!r}", got=text.reason, where=where, fix="repair the file, or skip such rows"
             )
-            chunk.errors.append(error)
-            chunk.error_positions.append(position)
+            chunk.add_error(error, position)
         return chunk
 
     def fingerprint(self) -> str:

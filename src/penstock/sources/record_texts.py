@@ -53,11 +53,9 @@ class RecordTexts:
                 try:
                     text = self._text(record, number)
                 except RecordError as error:
-                    chunk.errors.append(error)
-                    chunk.error_positions.append(position)
+                    chunk.add_error(error, position)
                     continue
-                chunk.texts.append(text)
-                chunk.positions.append(position)
+                chunk.add(text, position)
                 chunk.file_bytes += len(text)
             yield chunk
             at = stop

@@ -24,6 +24,7 @@ from penstock.storage import filesystem
 
 SUFFIX = ".penstock-index.json"
 _FORMAT = "penstock-tar-index-1"
+_COLUMNS = {"starts": np.int64, "offsets": np.int64, "sizes": np.int64, "head_hashes": np.uint64, "hashes": np.uint64}
 
 
 class TarIndex:
@@ -80,11 +81,7 @@ def _save(side: str, index: TarIndex) -> bool:
             "format": _FORMAT,
             "total": index.total,
             "names": [os.fsencode(name).decode("latin-1") for name in index.names],
-            "starts": index.starts.tolist(),
-            "offsets": index.offsets.tolist(),
-            "sizes": index.sizes.tolist(),
-            "head_hashes": index.head_hashes.tolist(),
-            "hashes": index.hashes.tolist(),
+            **{column: getattr(index, column).tolist() for column in _COLUMNS},
         }
     )
     try:
@@ -108,17 +105,15 @@ def _load(side: str, limits: Limits) -> TarIndex | None:
             return None
         index = TarIndex([], stated["total"])
         index.names = [os.fsdecode(name.encode("latin-1")) for name in stated["names"]]
-        for column in ("starts", "offsets", "sizes"):
-            setattr(index, column, np.array(stated[column], np.int64))
-        for column in ("head_hashes", "hashes"):
-            setattr(index, column, np.array(stated[column], np.uint64))
+        for column, dtype in _COLUMNS.items():
+            setattr(index, column, np.array(stated[column], dtype))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
     return index if _sound(index, limits) else None
 
 
 def _sound(index: TarIndex, limits: Limits) -> bool:
-    columns: list[NDArray[Any]] = [getattr(index, c) for c in ("starts", "offsets", "sizes", "head_hashes", "hashes")]
+    columns: list[NDArray[Any]] = [getattr(index, column) for column in _COLUMNS]
     if any(column.shape != (len(index.names),) for column in columns):
         return False
     starts, offsets, sizes = columns[:3]
