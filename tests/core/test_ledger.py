@@ -106,3 +106,11 @@ def test_threads_and_pickle() -> None:
     again = pickle.loads(pickle.dumps(ledger))
     again.add("a", 1, "bad")
     assert (again.total, ledger.total) == (4001, 4000)
+
+
+def test_counted_records_are_in_the_budget_but_not_in_the_list() -> None:
+    ledger = Ledger(budget=5)
+    ledger.count("too short", 5)
+    assert (ledger.total, ledger.by_reason["too short"], ledger.entries) == (5, 5, [])
+    with pytest.raises(DataError, match="at most 5 skipped"):
+        ledger.count("too short", 1)

@@ -156,7 +156,7 @@ def test_a_filter_that_raises_names_itself_and_the_record(tmp_path: Path, batche
 
     with pytest.raises(ps.UserCodeError, match="no seven") as caught:
         numbers(20).filter(fails, batched=batched).tokenize("bytes", cache_dir=tmp_path)
-    assert "fails in .filter()" in str(caught.value)
+    assert "fails raised ValueError in .filter()" in str(caught.value)
     assert ("row 7" in str(caught.value)) or batched
     assert isinstance(caught.value.__cause__, ValueError)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,3 +143,33 @@ def test_wrong_use_says_what_to_do(name: str) -> None:
     with pytest.raises(ps.UsageError) as caught:
         make()
     assert text in str(caught.value)
+
+
+class Samples:
+    """A source that knows its lengths and has no tokens."""
+
+    dtype = np.dtype(np.float32)
+
+    def __len__(self) -> int:
+        return 8
+
+    def lengths(self, indices: Any) -> Any:
+        return np.asarray(indices) % 4 + 1
+
+    def read(self, indices: Any) -> Any:
+        return {"audio": Ragged.of([np.full(i % 4 + 1, i, np.float32) for i in indices.tolist()])}
+
+    def fingerprint(self) -> str:
+        return "samples"
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "samples"}
+
+    def locate(self, index: int) -> dict[str, Any]:
+        return {"row": index}
+
+
+def test_lengths_are_enough_for_buckets() -> None:
+    batches = list(ps.Pipeline(Samples()).bucket([2], batch_size=2).to_numpy())
+    assert sorted(batch["audio"].shape[1] for batch in batches) == [2, 2, 4, 4]
+    assert sorted(int(row[0]) for batch in batches for row in batch["audio"]) == list(range(8))

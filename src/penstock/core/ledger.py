@@ -70,6 +70,15 @@ class Ledger:
         if over:
             raise self._budget_error()
 
+    def count(self, reason: str, records: int) -> None:
+        """Counts skipped records that are not listed. Raises `DataError` when that exceeds the budget."""
+        with self._lock:
+            self.total += records
+            self.by_reason[reason] += records
+            over = self.over_budget()
+        if over:
+            raise self._budget_error()
+
     def skip(self, error: RecordError, place: Mapping[str, Any] | None = None) -> None:
         """Adds the record that raised `error`. `place` is the result of the source's `locate`."""
         file, record = error.where, None

@@ -20,8 +20,8 @@ from penstock.order.ragged_index import I64, BatchRecords, prefix, ranges
 from penstock.order.shuffle import permute
 from penstock.order.superblocks import (
     SUPERBLOCK,
+    LengthInput,
     Lengths,
-    LengthSource,
     cut_evenly,
     require,
     require_choice,
@@ -107,7 +107,7 @@ class BucketPlan:
 
 
 def plan_buckets(
-    lengths: LengthSource,
+    lengths: LengthInput,
     n_records: int | None = None,
     *,
     boundaries: Sequence[int],

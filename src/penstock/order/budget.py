@@ -25,8 +25,8 @@ from penstock.order.superblocks import (
     CACHED,
     SUPERBLOCK,
     WINDOW,
+    LengthInput,
     Lengths,
-    LengthSource,
     cut_evenly,
     require,
     require_choice,
@@ -206,7 +206,7 @@ class BudgetPlan:
 
 
 def plan_budget(
-    lengths: LengthSource,
+    lengths: LengthInput,
     n_records: int | None = None,
     *,
     budget: int,

@@ -22,8 +22,8 @@ from penstock.order.shuffle import permute
 from penstock.order.superblocks import (
     CACHED,
     SUPERBLOCK,
+    LengthInput,
     Lengths,
-    LengthSource,
     cut_evenly,
     require,
     require_within,
@@ -57,7 +57,7 @@ class ChunkPlan:
 
     @classmethod
     def build(
-        cls, lengths: LengthSource, n_docs: int | None = None, *, length: int, key: int, superblock: int = SUPERBLOCK
+        cls, lengths: LengthInput, n_docs: int | None = None, *, length: int, key: int, superblock: int = SUPERBLOCK
     ) -> ChunkPlan:
         """Plans all chunks; the last one may be shorter."""
         reader = Lengths(lengths, n_docs)

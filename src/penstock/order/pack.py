@@ -27,8 +27,8 @@ from penstock.order.ragged_index import I64, Pieces, join_pieces, prefix, ranges
 from penstock.order.superblocks import (
     CACHED,
     SUPERBLOCK,
+    LengthInput,
     Lengths,
-    LengthSource,
     cut_evenly,
     require,
     require_choice,
@@ -112,7 +112,7 @@ class PackPlan:
     @classmethod
     def build(
         cls,
-        lengths: LengthSource,
+        lengths: LengthInput,
         n_docs: int | None = None,
         *,
         capacity: int,

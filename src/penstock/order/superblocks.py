@@ -19,7 +19,7 @@ from penstock.core.randomness import key as make_key
 from penstock.order.ragged_index import I64, prefix
 from penstock.order.shuffle import permute
 
-LengthSource = NDArray[Any] | Callable[[int, int], NDArray[Any]]
+LengthInput = NDArray[Any] | Callable[[int, int], NDArray[Any]]
 
 SUPERBLOCK = 1 << 20
 CACHED = 16
@@ -33,7 +33,7 @@ class Lengths:
     [1, 2]
     """
 
-    def __init__(self, source: LengthSource, n_docs: int | None) -> None:
+    def __init__(self, source: LengthInput, n_docs: int | None) -> None:
         if callable(source):
             if n_docs is None:
                 raise UsageError("n_docs with a function of lengths", got="None", fix="pass n_docs=len(source)")

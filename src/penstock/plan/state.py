@@ -109,7 +109,7 @@ def reweighted(definition: Definition, stages: Any) -> Definition:
     origin = definition.origin
     if not isinstance(origin, Mix):
         raise StateError("a mixture, whose weights can change", got="a single source", fix="penstock.mix([...])")
-    bad = next((s.name for s in definition.steps if s.name in ("shuffle", "skip", "repeat")), None)
+    bad = next((s.name for s in definition.steps if s.reorders), None)
     if bad is not None:
         raise StateError(
             "a mixture whose rows come in its own order",

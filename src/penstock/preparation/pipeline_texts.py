@@ -24,7 +24,7 @@ from penstock.steps.base import Context, Step
 from penstock.steps.media import located
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks
-from penstock.steps.replacement import RejectionLog, rows_asked
+from penstock.steps.replacement import Rejection, RejectionLog, rows_asked
 from penstock.steps.skip_errors import SkipErrors
 
 ROWS = 1024
@@ -95,7 +95,7 @@ class _Texts(ContentNode):
     ) -> None:
         super().__init__(child)
         self.texts, self.skips = texts, skips
-        self.note = RejectionLog(context.ledger, context.on_reject)
+        self.rejections = RejectionLog(context.ledger, context.on_reject)
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
@@ -106,9 +106,10 @@ class _Texts(ContentNode):
         if errors and not self.skips:
             with rows_asked(picks, used), located(self.child, used):
                 raise BadRecords(errors)
-        for one in errors:
-            self.note(used, one.row, one.expected, self.child, one.got)
-        kept = np.setdiff1d(np.arange(len(used)), [one.row for one in errors])
+        bad = [one.row for one in errors]
+        if bad:
+            self.rejections.add(used, bad, [Rejection(one.expected, one.got) for one in errors], self.child)
+        kept = np.setdiff1d(np.arange(len(used)), bad)
         return Fetched({_TEXT: texts[kept]}, used.rows(kept))
 
 

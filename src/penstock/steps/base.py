@@ -45,13 +45,16 @@ class Context:
 class Step(Immutable, ABC):
     """One verb of a pipeline. Two steps with equal `spec()` do the same to the data.
 
-    A step declares what kind it is: `by_position` steps choose or reorder rows by their number (take, skip, repeat,
-    shuffle); after a `changes_content` step, picks alone no longer say what a row is (filter, map, map_batches,
-    skip_errors); a `selects` step keeps some of the records (filter); a `plans_batches` step stands in the place of
-    `.batch()` (bucket, batch_tokens).
+    A step declares what kind it is:
+    - `by_position`: chooses or reorders rows by their number (take, skip, repeat, shuffle)
+    - `reorders`: row n after it is not row n before it (skip, repeat, shuffle)
+    - `changes_content`: after it, picks alone do not say what a row is (filter, map, map_batches, skip_errors)
+    - `selects`: keeps only some records (filter)
+    - `plans_batches`: used instead of `.batch()` (bucket, batch_tokens)
     """
 
     by_position: ClassVar[bool] = False
+    reorders: ClassVar[bool] = False
     changes_content: ClassVar[bool] = False
     selects: ClassVar[bool] = False
     plans_batches: ClassVar[bool] = False

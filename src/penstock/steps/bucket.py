@@ -15,7 +15,7 @@ import numpy as np
 from penstock.collate.layout import Side
 from penstock.core.errors import UsageError
 from penstock.order.buckets import BucketPlan, bucket_of, plan_buckets
-from penstock.order.superblocks import LengthSource, require_choice
+from penstock.order.superblocks import LengthInput, require_choice
 from penstock.steps.base import integer_field
 from penstock.steps.batch import Remainder
 from penstock.steps.planned_batches import PlannedStep
@@ -68,7 +68,7 @@ class Bucket(PlannedStep):
         object.__setattr__(self, "sizes", tuple(map(int, self.sizes)))
         integer_field(self, "pad_id", None, "an integer for pad_id in .bucket()")
 
-    def plan(self, lengths: LengthSource, records: int, key: int) -> BucketPlan:
+    def plan(self, lengths: LengthInput, records: int, key: int) -> BucketPlan:
         return plan_buckets(
             lengths, records, boundaries=self.boundaries, batch_size=self.sizes, key=key, remainder=self.remainder
         )

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from penstock.collate.layout import Side
 from penstock.core.errors import UsageError
 from penstock.order.budget import OVERLONG, BudgetPlan, plan_budget
-from penstock.order.superblocks import LengthSource, require, require_choice
+from penstock.order.superblocks import LengthInput, require, require_choice
 from penstock.steps.base import integer_field
 from penstock.steps.planned_batches import PlannedStep
 
@@ -73,7 +73,7 @@ class BatchTokens(PlannedStep):
         """Without `ranks` where none are given: plans are what they were before there was such an argument."""
         return {name: value for name, value in super().spec().items() if name != "ranks" or value is not None}
 
-    def plan(self, lengths: LengthSource, records: int, key: int) -> BudgetPlan:
+    def plan(self, lengths: LengthInput, records: int, key: int) -> BudgetPlan:
         return plan_budget(
             lengths, records, budget=self.budget, key=key, max_rows=self.max_rows, multiple=self.multiple,
             shapes=self.shapes, static=self.static, overlong=self.overlong, ranks=self.ranks or 1,

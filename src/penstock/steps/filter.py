@@ -19,8 +19,10 @@ from penstock.core.errors import UserCodeError
 from penstock.steps.base import Context, Step
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks
-from penstock.steps.replacement import Kept, RejectionLog, keep_or_replace, places_of, rows_asked
+from penstock.steps.replacement import Kept, Rejection, RejectionLog, keep_or_replace, places_of, rows_asked
 from penstock.steps.user_functions import check_function, each_row, failed_on_block, failed_on_row
+
+_REJECTED = Rejection("refused by the filter")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class _Filtered(ContentNode):
     def __init__(self, child: Node, step: Filter, context: Context) -> None:
         super().__init__(child)
         self.step, self.on_reject = step, context.on_reject
-        self.note = RejectionLog(context.refusals, context.on_reject)
+        self.rejections = RejectionLog(context.refusals, context.on_reject)
         self.base = randomness.key(context.seed, "filter", context.place)
 
     def fetch(self, picks: Picks) -> Fetched:
@@ -58,8 +60,8 @@ class _Filtered(ContentNode):
         places = places_of(picks, used)
         if mask.all():
             return Kept(places, columns, used)
-        for i in np.flatnonzero(~mask):
-            self.note(used, int(i), "refused by the filter", self.child)
+        rejected = np.flatnonzero(~mask).tolist()
+        self.rejections.add(used, rejected, [_REJECTED] * len(rejected), self.child)
         kept = np.flatnonzero(mask)
         return Kept(places[kept], take(columns, kept), used.rows(kept))
 

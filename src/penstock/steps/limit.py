@@ -37,6 +37,7 @@ class Skip(Step):
     """All but the first `count` rows."""
 
     by_position: ClassVar[bool] = True
+    reorders: ClassVar[bool] = True
     count: int
 
     def __post_init__(self) -> None:
@@ -63,6 +64,7 @@ class Repeat(Step):
     """The rows again and again: `times` passes in one epoch, or for ever. Each pass counts as an epoch below."""
 
     by_position: ClassVar[bool] = True
+    reorders: ClassVar[bool] = True
     times: int | None = None
 
     def __post_init__(self) -> None:

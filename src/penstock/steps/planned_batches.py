@@ -26,8 +26,8 @@ from penstock.order.buckets import BucketPlan
 from penstock.order.budget import BudgetPlan
 from penstock.order.ragged_index import BatchRecords
 from penstock.order.shard import rows_of_rank
-from penstock.order.superblocks import LengthSource
-from penstock.sources.base import ColumnSource, Source, TokenSource
+from penstock.order.superblocks import LengthInput
+from penstock.sources.base import ColumnSource, LengthSource, Source, TokenSource
 from penstock.steps import loss_runs
 from penstock.steps.base import Context, Step, rows_before
 from penstock.steps.batch import Batch
@@ -75,7 +75,7 @@ class PlannedStep(Step):
         return {name: value for name, value in super().spec().items() if name != "balance"}
 
     @abstractmethod
-    def plan(self, lengths: LengthSource, records: int, key: int) -> BucketPlan | BudgetPlan:
+    def plan(self, lengths: LengthInput, records: int, key: int) -> BucketPlan | BudgetPlan:
         """The plan of all batches."""
 
     def build(self, child: Node, context: Context) -> Node:
@@ -97,14 +97,18 @@ class PlannedStep(Step):
 
 
 def measure_of(source: Source) -> Callable[[I64], I64] | None:
-    """How to find the lengths of some of a source's documents; None when it has no tokens."""
-    if isinstance(source, TokenSource):
+    """A function that returns the lengths of some of a source's records; None if they have no known lengths."""
+    if isinstance(source, LengthSource):
         return source.lengths
     if not isinstance(source, ColumnSource) or "input_ids" not in source.columns:
         return None
     if not isinstance(source.read(np.zeros(1, np.int64))["input_ids"], Ragged):
         return None
     return lambda records: source.read(records)["input_ids"].lengths  # type: ignore[union-attr]
+
+
+def _dtype_of(source: Source) -> np.dtype[Any]:
+    return source.dtype if isinstance(source, LengthSource) else source.read(np.zeros(1, np.int64))["input_ids"].dtype
 
 
 class RankRows(NamedTuple):
@@ -151,7 +155,7 @@ class PlannedBatches(WrapperNode):
         self.runs = loss_runs.runs_of(child.source)
         bounds = self.facts.bounds
         if not isinstance(child.source, TokenSource):
-            bounds = Bounds.of(child.source.read(np.zeros(1, np.int64))["input_ids"].dtype)
+            bounds = Bounds.of(_dtype_of(child.source))
         if bounds != Bounds():
             bounds = bounds.with_labels(step.pad_id)
         ids = self.facts.ids | {"input_ids", "labels"}

@@ -7,7 +7,8 @@ for, and `Fetched.picks` says which; `places_of` tells where they were.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -37,31 +38,48 @@ class Kept(NamedTuple):
     picks: Picks
 
 
+class Rejection(NamedTuple):
+    """Why a row was rejected; `place` is where its record is, if that is known already."""
+
+    reason: str
+    detail: str = ""
+    place: Mapping[str, Any] | None = None
+
+
 class RejectionLog:
-    """Writes rejected records into a ledger, each row of the run once however often its batch is computed."""
+    """Writes rejected records into a ledger. Each row of the run is counted once, however often it is computed."""
 
     def __init__(self, ledger: Ledger, on_reject: OnReject) -> None:
         self.ledger, self.on_reject = ledger, on_reject
         self.known: set[tuple[int, int, int]] = set()
 
-    def __call__(
-        self, picks: Picks, row: int, reason: str, child: Node, detail: str = "", place: Mapping[str, Any] | None = None
-    ) -> None:
-        slot = picks.column("slot")
-        identity = (int(slot[row]), int(picks.column("leaf")[row]), int(picks.record[row]))
-        if identity in self.known:
-            return
+    def add(self, picks: Picks, rows: Sequence[int], rejections: Sequence[Rejection], child: Node) -> None:
+        """Adds the rejected rows of a block, each with its reason. Only entries that the ledger keeps are located."""
+        slot, leaf = picks.column("slot"), picks.column("leaf")
         if self.on_reject == "drop" and len(self.known) >= RECENT:
             first = int(slot.min())
             self.known = {one for one in self.known if one[0] >= first}
-        if len(self.known) < MOST_KNOWN:
-            self.known.add(identity)
-        if len(self.ledger.entries) >= self.ledger.keep:
-            place = {}
-        elif place is None:
+        where = np.asarray(rows, np.int64)
+        identities = list(zip(slot[where].tolist(), leaf[where].tolist(), picks.record[where].tolist(), strict=True))
+        known = self.known
+        fresh = [i for i, identity in enumerate(identities) if identity not in known]
+        listed = max(0, self.ledger.keep - len(self.ledger.entries))
+        for i in fresh[:listed]:
+            if len(known) < MOST_KNOWN:
+                known.add(identities[i])
+            self._write(rejections[i], picks, rows[i], child)
+        rest = fresh[listed:]
+        if len(known) < MOST_KNOWN:
+            known.update([identities[i] for i in rest])
+        for reason, count in Counter([rejections[i].reason for i in rest]).items():
+            self.ledger.count(reason, count)
+
+    def _write(self, rejection: Rejection, picks: Picks, row: int, child: Node) -> None:
+        reason, detail, place = rejection
+        if place is None:
             place = child.explain(picks.rows(slice(row, row + 1)))
         file = str(place.get("file", place.get("path", place.get("source", ""))))
-        number = place.get("line", place.get("row", identity[2]))
+        number = place.get("line", place.get("row", int(picks.record[row])))
         self.ledger.add(file, int(number), reason, detail)
 
 

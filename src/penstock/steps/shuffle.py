@@ -27,6 +27,7 @@ class Shuffle(Step):
     """Global shuffle, or with `block` and `window` one that keeps reads of an object store near each other."""
 
     by_position: ClassVar[bool] = True
+    reorders: ClassVar[bool] = True
     seed: int = 0
     block: int | None = None
     window: int | None = None

@@ -14,11 +14,11 @@ import numpy as np
 
 from penstock.core import randomness
 from penstock.core.columns import Columns
-from penstock.core.errors import BadRecords, RecordError, UsageError, UserCodeError
+from penstock.core.errors import BadRecords, UsageError, UserCodeError
 from penstock.steps.base import Context, Step
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks
-from penstock.steps.replacement import Kept, RejectionLog, keep_or_replace, places_of
+from penstock.steps.replacement import Kept, Rejection, RejectionLog, keep_or_replace, places_of
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class SkipErrors(Step):
 class _SkipErrorsNode(ContentNode):
     def __init__(self, child: Node, context: Context) -> None:
         super().__init__(child)
-        self.note, self.on_reject = RejectionLog(context.ledger, context.on_reject), context.on_reject
+        self.rejections = RejectionLog(context.ledger, context.on_reject)
+        self.on_reject = context.on_reject
         self.base = randomness.key(context.seed, "skip_errors", context.place)
 
     def fetch(self, picks: Picks) -> Fetched:
@@ -73,8 +74,7 @@ class _SkipErrorsNode(ContentNode):
                 bad = _rows(error)
                 if not bad:
                     raise
-                for row, reason in bad.items():
-                    self.note(left, row, reason.expected, self.child, reason.got, reason.place)
+                self.rejections.add(left, list(bad), list(bad.values()), self.child)
                 places = np.delete(places, list(bad))
             else:
                 return Kept(places[places_of(left, used)], columns, used)
@@ -82,8 +82,7 @@ class _SkipErrorsNode(ContentNode):
         return Kept(places, empty, picks.rows(places))
 
 
-def _rows(error: BadRecords | UserCodeError) -> dict[int, RecordError | UserCodeError]:
-    """The bad rows that an error names, each with its own error; none when it is not about single rows."""
-    if isinstance(error, BadRecords):
-        return {one.row: one for one in error.errors}
-    return {one.row: one for one in (error, *error.more) if one.row is not None}
+def _rows(error: BadRecords | UserCodeError) -> dict[int, Rejection]:
+    """The bad rows that an error names, and why each is bad; empty when the error is not about single rows."""
+    errors = error.errors if isinstance(error, BadRecords) else (error, *error.more)
+    return {one.row: Rejection(one.expected, one.got, one.place) for one in errors if one.row is not None}
