@@ -165,3 +165,12 @@ def test_rows_that_happen_to_be_equal_are_padded_like_any_others() -> None:
 def test_packs_are_left_as_they_are() -> None:
     source = tokens([3, 4, 2]).pack(8)
     assert sorted(one(source.batch(2, remainder="short").pad())) == sorted(one(source.batch(2, remainder="short")))
+
+
+@pytest.mark.parametrize("to", ["longest", 8])
+@pytest.mark.parametrize("ids", ["int16", "int32", "int64"])
+def test_the_mask_has_one_dtype_whatever_the_ids_have(to: int | str, ids: str) -> None:
+    tokens = ps.open_tokens(np.arange(30, dtype=np.uint16), [0, 5, 9, 17, 30], vocab_size=100)
+    batch = next(iter(tokens.take(3).batch(3).pad(to=to).to_numpy(ids=ids, threads=0)))
+    assert batch["attention_mask"].dtype == np.int64
+    assert next(iter(tokens.take(3).batch(3).pad(to=to).to_jax(threads=0)))["attention_mask"].dtype == np.int32

@@ -91,7 +91,7 @@ class Pad(BatchStep):
                 make_labels=self.labels and "labels" not in columns,
                 cut_labels=own,
                 dtype=memory.ids,
-                mask_dtype=None if mask is None else mask.dtype,
+                mask_dtype=np.int64 if mask is None else mask.dtype,
                 empty=memory.buffers.roomy,
             )
         for name, column in ragged.items():
