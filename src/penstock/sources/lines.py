@@ -8,10 +8,7 @@ one-pass way: no index, no copy, and a cursor after every chunk.
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import hashing
-from penstock.core.errors import DataError, LimitError, RecordError, StateError
+from penstock.core.errors import DataError, RecordError, StateError
 from penstock.core.ledger import Entry
 from penstock.core.limits import Limits
 from penstock.sources import compressed
 from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints, Piece
+from penstock.sources.spool import Spool, Tee
 from penstock.storage import filesystem
 from penstock.store.doctable import check_range
 
@@ -137,7 +135,7 @@ class LineFiles:
 
     def _fresh(self) -> None:
         self._lock = threading.Lock()
-        self._spools: dict[int, _Spool] = {}
+        self._spools: dict[int, Spool] = {}
         self._checked: set[int] = set()
 
     _built: tuple[list[Index], Ints] | None = None
@@ -224,8 +222,8 @@ class LineFiles:
     def _spool(self, file: int, stream: compressed.Stream) -> compressed.Stream:
         """A stream that also keeps what goes through it in a temporary file, for `fetch`."""
         self._unspool(file)
-        self._spools[file] = spool = _Spool()
-        return _Tee(stream, spool, self)
+        self._spools[file] = spool = Spool()
+        return Tee(stream, spool, self)
 
     def _unspool(self, file: int) -> None:
         spool = self._spools.pop(file, None)
@@ -439,53 +437,6 @@ class LineSource:
     def content_id(self, *settings: Any) -> str:
         """Hash of the settings and of every file's bytes; reads all files once."""
         return hashing.content_id([*settings, *(filesystem.file_id(path, self.files.options) for path in self.paths)])
-
-
-class _Spool:
-    """A temporary file without a name: the system frees it when its descriptor goes, however the process ends."""
-
-    def __init__(self) -> None:
-        with tempfile.TemporaryFile(prefix="penstock-", buffering=0) as file:
-            self.handle = os.dup(file.fileno())
-        self.size = 0
-        self._finalizer = weakref.finalize(self, os.close, self.handle)
-
-    def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.write(self.handle, view)
-            self.size += written
-            view = view[written:]
-
-    def close(self) -> None:
-        self._finalizer()
-
-
-class _Tee:
-    """Copies what is read into a spool, up to the limit."""
-
-    def __init__(self, stream: compressed.Stream, spool: _Spool, owner: LineFiles) -> None:
-        self._stream, self._spool, self._owner = stream, spool, owner
-
-    def read(self, n: int, /) -> bytes:
-        data = self._stream.read(n)
-        limit = self._owner.limits.spool_bytes
-        if self._owner.spooled() + len(data) > limit:
-            raise LimitError(
-                f"at most {limit} bytes of temporary disk for random access to compressed files",
-                got="more",
-                where=self._owner.paths[0],
-                fix="decompress the files, prepare a store in one pass, or raise limits.spool_bytes",
-            )
-        self._spool.write(data)
-        return data
-
-    @property
-    def raw_position(self) -> int:
-        return self._stream.raw_position
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 def _record(data: bytes, paragraph: bool) -> bytes:
