@@ -1,8 +1,8 @@
 """`to_jax`: dicts of JAX arrays, placed by a device or a sharding.
 
 Placement is started in the loader's threads, `prefetch` batches ahead of use, so that a transfer runs while the step
-before it computes. With a sharding over several processes each one gives its own rows and gets the global array;
-`share_of` says which rows those are. Token ids are int32, as JAX has no int64 unless asked. Columns of strings stay
+before it computes. With a sharding over several processes each one passes its own rows and gets the global array;
+`share_of` returns which rows those are. Token ids are int32, as JAX has no int64 by default. Columns of strings stay
 NumPy object arrays: they cannot be on a device.
 """
 
@@ -48,7 +48,7 @@ class JaxOutput(Output):
         self._quick: Any = None  # found when it is first needed: asking for the backend starts it
 
     def _not_given(self) -> tuple[str, ...]:
-        """What a packed batch says of its rows in their order, which devices and micro-batches do not have together."""
+        """Columns about all packed rows in order, dropped when rows are split over devices or micro-batches."""
         whole = getattr(self.sharding, "is_fully_replicated", True) and self.micro_batches == 1
         return ("cu_seqlens", "max_seqlen") if self.spread else () if whole else ("cu_seqlens",)
 
@@ -56,7 +56,7 @@ class JaxOutput(Output):
     def expands(self) -> bool:  # type: ignore[override]
         """Whether batches are made on the device from compact columns.
 
-        Not over several devices: there the arrays are placed one by one, whatever the mesh says of its axes.
+        Not over several devices: there the arrays are placed one by one, whatever the axes of the mesh are.
         """
         return self.sharding is None and self.micro_batches == 1 and self.memory.ids == np.int32
 
@@ -65,7 +65,7 @@ class JaxOutput(Output):
         return {name: _narrow(name, column, self.memory.buffers) for name, column in wide.items()}
 
     def deliver(self, columns: Columns) -> dict[str, Any]:
-        """The columns where they belong, in one call for all of them. The transfer goes on after this returns."""
+        """Places all columns on their devices, in one call. The transfer continues after this returns."""
         given = columns.items()
         ready = {name: self._checked(name, column) for name, column in given if name not in self._dropped}
         arrays = {name: column for name, column in ready.items() if column.dtype != object}
@@ -78,7 +78,7 @@ class JaxOutput(Output):
         return made if len(made) == len(ready) else {name: made.get(name, column) for name, column in ready.items()}
 
     def expand(self, small: Compact) -> dict[str, Any]:
-        """What the recipe makes of a few small arrays, made on the device by a program that is compiled once."""
+        """Expands a few small arrays by their recipe, on the device, with a program that is compiled once."""
         program = self._programs.get(small.recipe)
         if program is None:
             recipe, xp = small.recipe, self.jax.numpy
@@ -87,7 +87,7 @@ class JaxOutput(Output):
         return made
 
     def _allowed(self, program: Any, arrays: Any) -> Any:
-        """The program's answer, also where JAX is told to refuse transfers that nobody asked for: this one was."""
+        """The program's result, also if JAX is configured to refuse implicit transfers: this one is intended."""
         if not self._guarded:
             try:
                 return program(arrays)
@@ -122,7 +122,7 @@ class JaxOutput(Output):
         return self._micro(name, column) if self.micro_batches > 1 and column.ndim else column
 
     def _global(self, column: Any) -> Any:
-        """The array over all processes, of which this one gives its rows."""
+        """The array over all processes; `column` holds this one's rows."""
         rows = 1 if self.micro_batches > 1 else 0  # the axis that processes share
         whole = tuple(n * self._world if axis == rows else n for axis, n in enumerate(column.shape))
         return self.jax.make_array_from_process_local_data(self._sharding(column.ndim), column, whole)
@@ -138,7 +138,7 @@ class JaxOutput(Output):
         return np.ascontiguousarray(column.reshape(-1, parts, *column.shape[1:]).swapaxes(0, 1))
 
     def _sharding(self, axes: int) -> Any:
-        """The sharding for arrays of so many axes: a mask has fewer than an image, a count none."""
+        """The sharding for arrays of n axes: a mask has fewer than an image, a count none."""
         known = self._by_rank.get(axes)
         if known is None:
             known = self.sharding
@@ -160,7 +160,7 @@ class JaxOutput(Output):
 
 
 def _identity(jax: Any) -> Any:
-    """A jitted function that gives back its arguments as arrays on the default device; None off the CPU."""
+    """A jitted function that returns its arguments as arrays on the default device; None off the CPU."""
 
     def place(arrays: Any) -> Any:
         return arrays
@@ -172,7 +172,7 @@ def share_of(sharding: Any = None) -> tuple[int, int]:
     """The `(rank, world)` for `.shard()` under which this process reads the rows that its devices hold.
 
     Processes whose devices hold the same rows (a model spread over processes) get the same rank. Without a sharding, or
-    with one that says nothing of a mesh, each process has rows of its own.
+    with one that has no mesh, each process has rows of its own.
 
     >>> share_of()
     (0, 1)

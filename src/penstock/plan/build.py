@@ -1,4 +1,4 @@
-"""Builds a `Definition` into a `Plan`: the tree of nodes, how rows are batched, and what is done to a batch."""
+"""Builds a `Definition` into a `Plan`: the tree of nodes, how rows are batched, and the steps applied to batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Plan:
 
     @cached_property
     def parts(self) -> list[tuple[str, str]]:
-        """The definition's parts, worked out once: a source may have to read its files to know its content."""
+        """The definition's parts, computed once: a source may have to read its files for its fingerprint."""
         return self.definition.parts()
 
     @cached_property
@@ -41,7 +41,7 @@ class Plan:
 
     @property
     def needs_global_batch(self) -> bool:
-        """Whether a rank must make the whole global batch before taking its share."""
+        """Whether a rank must make the full global batch before taking its share."""
         if self.definition.world == 1:
             return False
         return any(step.needs_global_batch for step, _ in self.finish) or self.counts_all
@@ -89,8 +89,8 @@ def build(definition: Definition, on_reject: OnReject = "refill") -> Plan:
         )
     if definition.batch is not None and definition.batch.balance and not root.facts.weighs:
         raise UsageError(
-            ".pack(n) before .batch(balance=True), which deals rows by the work that a plan knows of each",
-            got="rows of unknown or equal work",
+            ".pack(n) before .batch(balance=True), which assigns rows to ranks by their attention cost",
+            got="rows of unknown or equal cost",
             fix="leave balance out, or use .bucket() or .batch_tokens() with balance=True",
         )
     return Plan(definition, root, finish, ledger, refusals)

@@ -24,7 +24,7 @@ Stop = Literal["never", "first", "all"]
 
 @dataclass(frozen=True)
 class Mix(Immutable):
-    """Several definitions in proportion; `stop` says when an epoch ends."""
+    """Several definitions in proportion; `stop` decides when an epoch ends."""
 
     branches: tuple[Definition, ...]
     weights: tuple[float, ...]
@@ -38,7 +38,7 @@ class Mix(Immutable):
 
 @dataclass(frozen=True)
 class Definition(Immutable):
-    """A source and the steps after it; `rank` and `world` say which share of each batch is ours."""
+    """A source and the steps after it; `rank` and `world` select this process's share of each batch."""
 
     origin: Source | Mix
     steps: tuple[Step, ...] = ()
@@ -65,12 +65,12 @@ class Definition(Immutable):
 
     @property
     def batch(self) -> Batch | None:
-        """How rows make steps: what `.batch()` says, or a step of a plan at a time."""
+        """How rows are batched: by `.batch()`, or by a step that plans batches."""
         return next((s.batch for s in self.steps if s.batch is not None), None)
 
     @property
     def seed(self) -> int:
-        """The run's seed: the first one that was given."""
+        """The run's seed: the first one that a step sets, else 0."""
         return next((s.run_seed for s in self.steps if s.run_seed is not None), 0)
 
     def parts(self) -> list[tuple[str, str]]:
@@ -83,7 +83,7 @@ class Definition(Immutable):
         return parts + [part for s in self.steps if not isinstance(s, Batch) for part in _parts(s)]
 
     def fingerprint(self) -> str:
-        """Equal for pipelines that give the same rows in the same order."""
+        """Equal for pipelines that return the same rows in the same order."""
         return fingerprint_of(self.parts())
 
 

@@ -1,11 +1,11 @@
-"""States: where a run is, as plain JSON under 1 KB, the same on every rank. Written, checked and read here only.
+"""States: the position of a run, as plain JSON under 1 KB, the same on every rank. Written, checked and read here only.
 
 Every state has `penstock`, the number of the format, and `kind`, the object it belongs to; the state of a pipeline's
 loader has no `kind`. The rest is the position and what identifies the data.
 
 Of a pipeline: `n` is the next row of the run, `step` the next batch, `stages` where the batch size changed
 ([step, n, rows]), `mix` where weights changed. `parts` names the source and the steps, so that a restore on other data
-or steps is refused and says what differs.
+or steps is refused with the difference.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class StepRange(NamedTuple):
 
 @dataclass(frozen=True)
 class StepRanges:
-    """The rows of every step: `size` rows per epoch (None: one endless epoch), in batches as `sections` say.
+    """The rows of every step: `size` rows per epoch (None: one endless epoch), in batches of the sizes in `sections`.
 
     `keep`: an epoch ends with a short batch if rows are left over.
     """

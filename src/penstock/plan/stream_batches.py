@@ -1,4 +1,4 @@
-"""Batches of a stream that has no random access: how it is cut, and where a run over it is.
+"""Batches of a stream that has no random access: how it is cut, and the position of a run over it.
 
 A stream is a sequence of (position, element) pairs that is the same for every worker, rank and batch size. `rounds`
 cuts it into global batches. The state is the epoch and the position at which the next batch begins, so it can be

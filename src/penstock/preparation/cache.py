@@ -3,7 +3,7 @@
 The key is a hash of the texts' content, the tokenizer and the settings; never of a path or a time. Two processes that
 ask at the same moment: one prepares, the other waits and reads. A preparation that was killed is completed by the next.
 A store whose files are missing, cut or changed is made again, when it is opened or at the first page that is wrong.
-Past its size limit the cache drops what was not used for the longest time, never what somebody has open.
+Past its size limit the cache evicts the least recently used entries, never one that is open.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_REPAIRS = 3
 
 
 def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """Where caches live: as given, else `PENSTOCK_CACHE`, else the user's cache folder."""
+    """The cache folder: the argument, else `PENSTOCK_CACHE`, else the user's cache folder."""
     if given is not None:
         return Path(given)
     if named := os.environ.get("PENSTOCK_CACHE"):
@@ -71,7 +71,7 @@ def cached_store(
             except UsageError as error:
                 if evict.PURPOSE not in str(error):
                     raise
-                time.sleep(WAIT_SECONDS)  # somebody else is preparing this very store
+                time.sleep(WAIT_SECONDS)  # another process is preparing the same store
         store = TokenStore(folder)
         _check_files(store)
         store.__dict__["use"] = use  # held as long as the store is: what is in use is not evicted
@@ -83,7 +83,7 @@ def cached_store(
 
 
 class CachedStore(TokenStore):
-    """A store that is made again when it turns out to be damaged. The same bytes come, so whoever reads goes on.
+    """A store that is rebuilt if it is found damaged. The bytes are the same, so readers can continue.
 
     A copy in another process is a plain `TokenStore`, which raises instead.
     """
@@ -157,7 +157,7 @@ class CachedStore(TokenStore):
 
 
 def _check_files(store: TokenStore) -> None:
-    """Every shard is there and as long as the manifest says; costs one look at each."""
+    """Every shard is there and as long as in the manifest; costs two stat calls each."""
     for shard in store.manifest.shards:
         path = store.path / shard.name
         if not path.is_file() or path.stat().st_size != shard.bytes:

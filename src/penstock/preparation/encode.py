@@ -69,7 +69,7 @@ def encoded(chunks: Iterable[Chunk], encoder: BulkEncoder) -> Iterator[tuple[Chu
 
 
 def in_order(chunks: Iterable[Chunk], work: Callable[[Chunk], T]) -> Iterator[tuple[Chunk, T]]:
-    """Each chunk with what `work` makes of it, in order, a few at once."""
+    """Each chunk with the result of `work`, in order, a few at once."""
     pending: deque[tuple[Chunk, Future[T]]] = deque()
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="penstock-encode") as pool:
         try:

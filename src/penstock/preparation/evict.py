@@ -1,8 +1,8 @@
 """What leaves a cache and when: least recently used first, never what a living process holds.
 
 Beside each entry `KEY` stands `KEY.used`: its time is the last use, and readers hold a shared lock on it. Removal is a
-rename first, so that nobody opens half an entry, then a delete. Where the system has no such locks, entries in use are
-protected by their open files alone; a reader that loses its store makes it again.
+rename first, so that no process opens half an entry, then a delete. Where the system has no such locks, entries in
+use are protected by their open files alone; a reader that loses its store makes it again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-PURPOSE = "preparing a token store"  # how `prepare` says what it locks a folder for
+PURPOSE = "preparing a token store"  # the purpose that `prepare` passes to its lock
 DEFAULT_LIMIT = 256 << 30
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _count = itertools.count()
@@ -33,7 +33,7 @@ Mark = tuple[int, int] | None
 
 
 def limit_of(given: int | None) -> int:
-    """The size limit in bytes: as given, else from the environment, else the default.
+    """The size limit in bytes: the argument, else from the environment, else the default.
 
     >>> limit_of(10)
     10
@@ -50,7 +50,7 @@ def limit_of(given: int | None) -> int:
 
 
 class Use:
-    """Says that an entry is in use, from now until it is dropped; and moves it to the end of the queue."""
+    """Marks an entry as in use until this object is deleted, and as the most recently used."""
 
     def __init__(self, root: Path, key: str) -> None:
         root.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Use:
 
 
 def mark(path: Path) -> Mark:
-    """What tells one writing of a file from another; None when it is not there."""
+    """Identifies one version of a file; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -74,20 +74,20 @@ def mark(path: Path) -> Mark:
 
 
 def discard(folder: Path, seen: Mark) -> None:
-    """Removes a damaged entry, unless somebody has put another one in its place since it was seen."""
+    """Removes a damaged entry, unless another process has replaced it since it was seen."""
     if mark(folder / "manifest.json") == seen:
         _remove(folder)
 
 
 def _remove(folder: Path) -> None:
     gone = folder.with_name(f".gone-{folder.name}-{os.getpid()}-{next(_count)}")
-    with suppress(FileNotFoundError):  # somebody else was quicker
+    with suppress(FileNotFoundError):  # another process removed it first
         os.rename(folder, gone)
     shutil.rmtree(gone, ignore_errors=True)
 
 
 def sweep(root: Path, limit: int) -> list[str]:
-    """Removes entries until the rest fits `limit`; gives the keys of those removed."""
+    """Removes entries until the rest fits `limit`; returns the keys of those removed."""
     for left in root.glob(".gone-*"):  # a removal that was killed
         if time.time() - left.stat().st_mtime > 60:
             shutil.rmtree(left, ignore_errors=True)
@@ -116,7 +116,7 @@ def _last_use(entry: Path) -> float:
 
 
 def _evict(root: Path, entry: Path) -> bool:
-    """Removes an entry that nobody reads or prepares."""
+    """Removes an entry that no process reads or prepares."""
     used = root / f"{entry.name}.used"
     handle = os.open(used, os.O_RDWR | os.O_CREAT, 0o644)
     try:

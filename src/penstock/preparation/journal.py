@@ -1,8 +1,8 @@
-"""What a preparation has finished, so that it goes on after being killed at any moment.
+"""The finished shards of a preparation, so that it can resume after being killed at any moment.
 
-`job.json` says what is being prepared; `journal.jsonl` gets one line for each finished shard, after the shard has its
-final name: its facts, the place in the source that comes next, and what was skipped in it. Both vanish when the
-manifest is written. A line that was cut by a kill is ignored; its shard is written again.
+`job.json` identifies the job; `journal.jsonl` gets one line for each finished shard, after the shard has its
+final name: its facts, the place in the source that comes next, and what was skipped in it. Both are removed when the
+manifest is written. A line that was cut by a kill is ignored, and its shard is written again.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Journal:
                 path.unlink(missing_ok=True)
 
     def wipe(self) -> None:
-        """Removes what a preparation writes, and nothing else."""
+        """Removes only the files that a preparation writes."""
         for path in [*self.folder.glob("*.tokens"), *self.folder.glob(".*.tokens.partial")]:
             path.unlink()
         for name in ("manifest.json", "skipped.jsonl", JOURNAL, JOB):

@@ -1,6 +1,6 @@
 """The texts of a pipeline, for a preparation: its rows in order, through the nodes that a loader runs.
 
-Rejected records are dropped: what `filter` rejects, and where `skip_errors` or `on_error="skip"` says so, bad records.
+Rejected records are dropped: those that `filter` rejects, and with `skip_errors` or `on_error="skip"` bad records.
 Costs one block of 1,024 rows in memory. Which documents come out does not depend on where a run was interrupted.
 """
 
@@ -123,7 +123,7 @@ def _functions(definition: Definition) -> Iterator[Any]:
 
 
 class PipelineTexts:
-    """Satisfies `TextSource`: what `last` makes of the rows of a pipeline, without rejected records.
+    """Satisfies `TextSource`: the rows of a pipeline after the step `last`, without rejected records.
 
     `policy` skips bad records of `last` and of all steps before it; `verb` is what reads the texts, for errors.
     """

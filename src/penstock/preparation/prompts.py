@@ -1,8 +1,8 @@
 """`prepare_prompts`: records through a `PromptEngine` to a token store, with the loss mask as a column of runs.
 
 Training then reads no JSON and renders no template: `.pack()`, `.pad()`, `.windows()`, `.bucket()` and
-`.batch_tokens()` over the store give labels that are -100 wherever the engine masked. The mask takes a few numbers a
-record. What is written depends on the records and the engine alone; a run that was killed goes on where it was.
+`.batch_tokens()` over the store return labels that are -100 wherever the engine masked. The mask takes a few numbers a
+record. The output depends on the records and the engine alone; a run that was killed can be resumed.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def prepare_prompts(
     show_progress: bool | None = None,
     restart: bool = False,
 ) -> Prepared:
-    """Writes the rows that `engine` makes of `source` into the folder `out`. Run again after being cut off, it goes on.
+    """Writes the rows that `engine` makes from `source` into the folder `out`. After an interruption, run it again.
 
     `source`: paths of JSON lines (plain, .gz, .zst) or of one JSON array, a pipeline, an HF dataset, or any sequence
     of dicts. A record the engine refuses stops the run with its place, or with `on_error="skip"` (the engine's own
-    choice unless given) is left out and listed in `skipped.jsonl`, at most `budget` of them.
+    setting by default) is left out and listed in `skipped.jsonl`, at most `budget` of them.
 
     >>> import tempfile, penstock as ps
     >>> engine = PromptEngine("bytes", "Q: {q} A: {a}", eos=0)
@@ -96,7 +96,7 @@ class _Prompts:
 
     def __init__(self, engine: PromptEngine, paths: list[str]) -> None:
         self.prompt = copy.copy(engine)
-        self.prompt.on_error = "raise"  # the preparation decides what becomes of a bad record, and says which it was
+        self.prompt.on_error = "raise"  # the preparation handles bad records, and names them
         self.paths = paths
         self.tokenizer = engine.encoder.tokenizer
         self.vocab_size = self.tokenizer.vocab_size

@@ -1,7 +1,7 @@
 """`prepare`: raw text to a verified token store, once.
 
 Memory is bounded whatever the corpus: a few chunks of 4 MB and one open shard. The result depends on the source, the
-tokenizer and the settings alone: a run that was killed and begun again, any number of times, gives the same bytes.
+tokenizer and the settings alone: a run that was killed and begun again, any number of times, writes the same bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_NAMES = 100_000
 
 
 class Made(NamedTuple):
-    """The documents of a chunk, with columns beside those that say where each came from."""
+    """The documents of a chunk, with columns beside those of their provenance."""
 
     chunk: Chunk
     documents: Ragged
@@ -104,7 +104,7 @@ def prepare(
     show_progress: bool | None = None,
     restart: bool = False,
 ) -> Prepared:
-    """Tokenises `source` into the folder `out`. Run it again after an interruption and it goes on.
+    """Tokenises `source` into the folder `out`. Run it again after an interruption to resume.
 
     `eos=True` appends the tokenizer's end token to every document if it has one; an int appends that id.
     """
@@ -136,7 +136,7 @@ def make_store(
     show_progress: bool | None = None,
     restart: bool = False,
 ) -> Prepared:
-    """Writes what `maker` makes of `source` into the folder `out`, going on where an earlier run was interrupted."""
+    """Writes the documents of `source`, made by `maker`, into the folder `out`; resumes an interrupted run."""
     _check_settings(shard_tokens, on_error)
     began = time.perf_counter()
     folder = Path(out)
@@ -268,7 +268,7 @@ class _Run:
             "at least one record that can be prepared",
             got=", ".join(lost) or "none",
             where=str(skipped if self.ledger.total else self.source.describe()),
-            fix="look at what is listed there; the template or the field's name may be another"
+            fix="look at the records listed there; the template or the field's name may be wrong"
             if self.ledger.total
             else "check the filters and the data",
         )

@@ -22,7 +22,7 @@ def tokenized(
 
 
 def text_source(definition: Definition, field: str, settings: dict[str, Any]) -> TextSource:
-    """What is to be prepared. Completes `settings`: `.skip_errors()` in the pipeline is `on_error="skip"`.
+    """The texts to prepare. Completes `settings`: `.skip_errors()` in the pipeline is `on_error="skip"`.
 
     A source that reads its own texts in one pass does so when there are no other steps.
     """
@@ -44,7 +44,7 @@ def text_source(definition: Definition, field: str, settings: dict[str, Any]) ->
 class SkipPolicy(NamedTuple):
     """Whether a preparation skips bad records.
 
-    `inside`: the pipeline says so, with `.skip_errors()`. `last`: the step that `on_error="skip"` adds at the end.
+    `inside`: the pipeline has `.skip_errors()`. `last`: the step that `on_error="skip"` adds at the end.
     """
 
     inside: bool

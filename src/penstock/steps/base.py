@@ -1,4 +1,4 @@
-"""What a step is: frozen data that builds a node over the node before it, or is applied to batches.
+"""Base classes of steps. A step is frozen data that builds a node over the node before it, or is applied to batches.
 
 What a step does to rows is declared in its class, so that nothing else keeps lists of steps.
 """
@@ -27,11 +27,12 @@ OnReject = Literal["refill", "drop"]
 
 @dataclass(frozen=True)
 class Context:
-    """What a step is told about the plan it is built into.
+    """The plan that a step is built into.
 
-    `place` counts the steps of the same verb before it, so that adding another verb changes nobody's randomness.
-    `ledger` takes bad records, `refusals` what filters reject. `on_reject` says what becomes of the position of a
-    rejected record: a loader refills it with another record, a preparation drops it.
+    `place` counts the steps of the same verb before it, so that adding another verb does not change its random
+    numbers.
+    `ledger` records bad records, `refusals` the records that filters reject. `on_reject` is how the position of a
+    rejected record is handled: a loader refills it with another record, a preparation drops it.
     """
 
     seed: int
@@ -48,7 +49,7 @@ class Step(Immutable, ABC):
     A step declares what kind it is:
     - `by_position`: chooses or reorders rows by their number (take, skip, repeat, shuffle)
     - `reorders`: row n after it is not row n before it (skip, repeat, shuffle)
-    - `changes_content`: after it, picks alone do not say what a row is (filter, map, map_batches, skip_errors)
+    - `changes_content`: after it, picks alone do not determine a row's content (filter, map, map_batches, skip_errors)
     - `selects`: keeps only some records (filter)
     - `plans_batches`: used instead of `.batch()` (bucket, batch_tokens)
     """
@@ -70,7 +71,7 @@ class Step(Immutable, ABC):
 
     @property
     def batch(self) -> Batch | None:
-        """How rows make batches, if this step says so."""
+        """How rows are batched; None if this step does not decide it."""
         return None
 
     @property
@@ -89,14 +90,14 @@ class Step(Immutable, ABC):
 
 
 class Finish(Protocol):
-    """What is done to a batch. With `whole` it needs all rows of the global batch, on every rank."""
+    """A change of a batch. With `needs_global_batch` it needs all rows of the global batch, on every rank."""
 
     @property
     def needs_global_batch(self) -> bool: ...
 
     @property
     def changes_content(self) -> bool:
-        """Whether only a user's function knows what the columns hold afterwards."""
+        """Whether the content of the columns afterwards depends on a user's function."""
         ...
 
     @property

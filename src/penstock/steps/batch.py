@@ -16,12 +16,12 @@ Remainder = Literal["drop", "pad", "short"]
 class Batch(Step):
     """`size` rows a step over all ranks together, or `per_rank` rows on each.
 
-    The rows an epoch leaves over: "drop" them, "pad" the last batch (column `valid` says which rows are real, and the
-    labels of the others are -100), or give a "short" one. A short batch of fewer rows than there are ranks leaves some
-    of them with none: arrays of 0 rows. Where every rank needs rows, "pad".
+    The rows left over at the end of an epoch: "drop" them, "pad" the last batch (column `valid` is True for real rows,
+    and the labels of the others are -100), or return a "short" one. With fewer rows than ranks in a short batch, some
+    ranks get arrays of 0 rows. Use "pad" if every rank needs rows.
 
-    `balance` deals the packs of a step to ranks by the work of their attention, instead of in their order. Which rows a
-    step has stays the same, so it may change at a restore.
+    `balance` assigns the packs of a step to ranks by the cost of their attention, instead of in their order. The rows
+    of a step do not change, so a restored run may use another value.
     """
 
     size: int | None = None

@@ -23,10 +23,10 @@ from penstock.steps.planned_batches import PlannedStep
 
 @dataclass(frozen=True)
 class Bucket(PlannedStep):
-    """Bucket i holds lengths up to `boundaries[i]`, one more bucket whatever is longer.
+    """Bucket i holds lengths up to `boundaries[i]`, and one more bucket holds all longer rows.
 
-    `sizes` are the rows of a batch over all ranks, one number for each bucket. The rows a bucket leaves over are
-    dropped ("drop"), given as a batch of their own ("short"), or that batch is filled up ("pad").
+    `sizes` are the rows of a batch over all ranks, one number for each bucket. The rows left over in a
+    bucket are dropped ("drop"), returned as a shorter batch ("short"), or padded to a full batch ("pad").
     """
 
     boundaries: tuple[int, ...]

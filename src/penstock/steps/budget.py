@@ -1,8 +1,8 @@
-"""`batch_tokens`: batches of at most so many tokens, padding counted ("dynamic batch size").
+"""`batch_tokens`: batches of at most n tokens, padding included ("dynamic batch size").
 
-Short records come in large batches, long ones in small, and rows x padded length never exceeds the budget (what fills
-up the shares of several ranks is another matter: see `BatchTokens`). The plan
-takes a few numbers for a million records (see `order.budget`); any step of any epoch is found directly.
+Short records come in large batches, long ones in small, and rows x padded length never exceeds the budget (rows
+that only fill up the shares of ranks are not counted: see `BatchTokens`). The plan takes a few numbers for a million
+records (see `order.budget`); any step of any epoch is found directly.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Overlong = Literal["error", "truncate", "drop"]
 
 @dataclass(frozen=True)
 class BatchTokens(PlannedStep):
-    """At most `budget` tokens in the rows of a step, over all ranks together, padding counted.
+    """At most `budget` tokens in the rows of a step, over all ranks together, padding included.
 
-    A batch is padded to its longest row, rounded up to `multiple` or to the next of `shapes`. `static` gives every
-    batch of a length the same number of rows, so that there are only as many shapes as `shapes` has lengths. A document
-    without tokens is a row of padding like any other: `valid` is True, its mask all 0 and its labels all -100.
+    A batch is padded to its longest row, rounded up to `multiple` or to the next of `shapes`. With `static` all
+    batches of one length have the same number of rows, so that there are only as many shapes as `shapes` has lengths.
+    A document without tokens is a row of padding like any other: `valid` is True, its mask all 0, its labels all -100.
 
-    Which rows a step has does not depend on the number of ranks. Where they cannot share it equally, a rank may get a
-    row more than others, and rows that only fill up (`valid` is False) come on top of the budget. `ranks` is the number
-    of ranks the budget is to hold for, such rows counted: each of so many ranks, or of any divisor, then gets at most
-    its even share of the budget. It is part of the plan, so it stays the same when a run goes on elsewhere.
+    Which rows a step has does not depend on the number of ranks. If the rows do not divide evenly, a rank may get one
+    row more than others, and filler rows (`valid` is False) are not counted in the budget. With `ranks` they are: each
+    rank, for that number of ranks or any divisor of it, then gets at most its even share of the budget. `ranks` is part
+    of the plan, so it must not change when a run is resumed with another world size.
     """
 
     budget: int
@@ -70,7 +70,7 @@ class BatchTokens(PlannedStep):
             )
 
     def spec(self) -> dict[str, Any]:
-        """Without `ranks` where none are given: plans are what they were before there was such an argument."""
+        """Leaves out `ranks` if it is None, so that fingerprints from before this argument existed stay valid."""
         return {name: value for name, value in super().spec().items() if name != "ranks" or value is not None}
 
     def plan(self, lengths: LengthInput, records: int, key: int) -> BudgetPlan:

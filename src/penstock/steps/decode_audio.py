@@ -1,9 +1,9 @@
-"""`decode_audio`: encoded sound becomes float32 samples at one rate, or mel features, just the seconds wanted.
+"""`decode_audio`: encoded sound becomes float32 samples at one rate, or mel features, only the seconds needed.
 
 With `duration` every row has the same length: the place of the slice is drawn from (seed, epoch, record) before the
 file is opened, only that slice is read (a seek, not a decode of what comes before, where the format allows), and short
 files are filled up with silence. Without it rows are ragged: `.pad()` or `.bucket()` makes arrays of them. `lengths`
-says how much of each row is sound. A bad file is a bad record that names itself.
+is how much of each row is sound. A bad file is a bad record: the error names the file.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ F32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class DecodeAudio(MediaStep):
-    """Samples at `sample_rate` in the column `out`, and `lengths`; the column of files goes.
+    """Samples at `sample_rate` in the column `out`, and `lengths`; the column of files is removed.
 
-    `duration` seconds from a "random" `offset` or from the "start"; None is the whole of each file. `mono` is the mean
-    of the channels, (n, samples); `mono=False` gives (n, samples, `channels`), one repeated where a file has one.
-    `features` gives (n, bands, frames) instead, of the row filled up with silence, and `lengths` in frames.
+    `duration` seconds from a "random" `offset` or from the "start"; None is the full file. `mono` is the mean of the
+    channels, (n, samples); `mono=False` returns (n, samples, `channels`), and repeats the channel of a mono file.
+    `features` returns (n, bands, frames) instead, of the row filled up with silence, and `lengths` in frames.
     `mask=True` adds a column `mask`, True where there is sound; it is padded with the samples.
     """
 
@@ -174,7 +174,7 @@ class _Decoded(ContentNode):
         facts = self.child.explain(picks)
         try:
             info = probe(self._medias(self.child.fetch(picks).columns)[0], limits=self.step.limits)
-        except PenstockError:  # bad here is for `fetch` to say; a place is still known
+        except PenstockError:  # `fetch` reports the bad file; the facts so far are still valid
             return facts
         facts["seconds"] = info.seconds
         if self.step.duration is not None:

@@ -1,9 +1,9 @@
 """`decode_images`: encoded pictures become one array of equal size, cropped, mirrored and normalised.
 
 Which crop and whether to mirror is drawn from (seed, epoch, record) before a picture is decoded, so only the pixels
-wanted are decoded, at 1/2, 1/4 or 1/8 where that suffices, straight into their row of the batch. Memory is the batch,
-used again when nobody holds it, and one scratch picture per thread. A bad picture is a bad record: the error names the
-file, `.skip_errors()` fills its place (and decodes the other rows of that batch once more).
+needed are decoded, at 1/2, 1/4 or 1/8 where that suffices, straight into their row of the batch. Memory is the batch
+buffer, reused once no reference to it is left, and one scratch picture per thread. A bad picture is a bad record: the
+error names the file, `.skip_errors()` refills its row (and decodes the other rows of that batch once more).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ Pixels = Literal["float32", "uint8"]
 
 @dataclass(frozen=True)
 class DecodeImages(MediaStep):
-    """Pictures of `size` (a side, or (height, width)) in the column `out`; the column of bytes goes.
+    """Pictures of `size` (a side, or (height, width)) in the column `out`; the column of bytes is removed.
 
     `crop="random"` is the random resized crop of most training recipes: `scale` of the area, `ratio` width/height.
-    "center" is the largest centred box of the target's shape, `share` of its sides (0.875 is evaluation's habit); None
-    squeezes the whole picture. `flip` is the probability of a mirror image: 0.5 with a random crop, else 0.
+    "center" is the largest centred box of the target's shape, `share` of its sides (often 0.875 in evaluation); None
+    resizes the full picture. `flip` is the probability of a mirror image: 0.5 with a random crop, else 0.
     float32 is `(pixels / 255 - mean) / std`; uint8 is the pixels. `exif="apply"` turns pictures upright.
     """
 
@@ -109,7 +109,7 @@ class DecodeImages(MediaStep):
         return _Decoded(child, self, randomness.key(context.seed, self.name, context.place))
 
     def boxes(self, infos: list[ImageInfo], keys: randomness.U64) -> NDArray[np.int64] | None:
-        """Which box of each picture is wanted; None for the whole of each."""
+        """The crop box of each picture; None for full pictures."""
         if self.crop is None:
             return None
         sides = [info.oriented if self.exif == "apply" else (info.height, info.width) for info in infos]
@@ -121,7 +121,7 @@ class DecodeImages(MediaStep):
     def apply(self, medias: list[Media], keys: randomness.U64, buffers: Buffers, own: bool = False) -> NDArray[Any]:
         """The array of these pictures; `BadRecords` names the bad ones, by their headers before any is decoded.
 
-        `own`: nobody else looks at their bytes.
+        `own`: no other code reads their bytes.
         """
         how = ImageOptions(self.mode, self.exif, self.method, self.strict, limits=self.limits, own=own)
         datas, infos = self._look(medias)
@@ -219,7 +219,7 @@ class _Decoded(ContentNode):
         facts = self.child.explain(picks)
         try:
             _, infos = self.step._look(self._medias(self.child.fetch(picks).columns))
-        except PenstockError:  # bad here is for `fetch` to say; a place is still known
+        except PenstockError:  # `fetch` reports the bad file; the facts so far are still valid
             return facts
         keys = row_keys(self.base, picks)
         boxes = self.step.boxes(infos, keys)

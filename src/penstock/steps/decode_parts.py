@@ -1,6 +1,6 @@
-"""`decode_parts`: small parts of tar records (text, JSON, numbers) from bytes to what they say.
+"""`decode_parts`: decodes small parts of tar records (text, JSON, numbers) from bytes.
 
-By the part's last extension, and never by running anything: pickles and torch files stay bytes.
+The part's last extension decides how. No code from the data is run: pickles and torch files stay bytes.
 
     ==========================================  ========================================
     txt text caption transcript md              str, UTF-8
@@ -10,7 +10,7 @@ By the part's last extension, and never by running anything: pickles and torch f
     anything else                               bytes, as they are
     ==========================================  ========================================
 
-A part that is not what its extension says is a bad record that names the key.
+A part that does not match its extension is a bad record; the error names the key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WHOLE = frozenset(["cls", "cls2", "index", "inx", "id", "count"])
 
 @dataclass(frozen=True)
 class DecodeParts(Step):
-    """Decodes the columns named in `parts`, or all whose name says how."""
+    """Decodes the columns named in `parts`, or all with a known extension."""
 
     parts: tuple[str, ...] | None = None
 
@@ -89,7 +89,7 @@ def _decode(column: Column, name: str, errors: list[RecordError]) -> Column:
         except (ValueError, UnicodeDecodeError) as error:
             got = f"{str(error)[:120]}: {bytes(data[:40])!r}"
             fix = "repair the shard, or leave the part as bytes: decode=False"
-            errors.append(RecordError(f"a part {name!r} that is what its name says", got=got, fix=fix, row=row))
+            errors.append(RecordError(f"a part {name!r} that matches its extension", got=got, fix=fix, row=row))
     if not values:
         return column
     ending = _ending(name)

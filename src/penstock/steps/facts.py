@@ -47,7 +47,7 @@ class RowFacts:
     ids: frozenset[str] = frozenset()  # columns of token ids, which outputs convert to their dtype
     bounds: Bounds = field(default_factory=Bounds)  # of the values of `ids`
     own_labels: bool = False  # labels were made by Penstock, from the tokens
-    certain: bool = True  # picks alone say what `fetch` returns: no filter, no user function
+    certain: bool = True  # picks alone determine what `fetch` returns: no filter, no user function
     weighs: bool = False  # `Node.costs` is known
     stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle stays near these
     ahead: int = 1 << 14  # rows to pick in one call: many where a pick is arithmetic, fewer where it costs memory

@@ -1,8 +1,8 @@
-"""The type of token ids: asked for by `ids=`, refused when the loader is made if values could not be kept in it.
+"""The dtype of token ids: set by `ids=`, checked when the loader is made: all values must fit it.
 
 Inputs and labels of a step share one type, so it must be signed wherever labels can be -100: a loss looks for -100,
-not for 65436, and torch computes with hardly any unsigned type. How great ids get is told by the source's vocabulary;
-without one by the type they are stored in, but 32 bits are always enough: no vocabulary is larger.
+not for 65436, and torch computes with hardly any unsigned type. The largest id comes from the source's vocabulary size,
+or without one from the dtype they are stored in; 32 bits are always enough: no vocabulary is larger.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from penstock.steps.node import Node
 
 
 def check_ids(kind: np.dtype[Any], root: Node, padding: Sequence[int] = (), *, changed: bool = False) -> None:
-    """Raises unless ids of the rows of `root`, and what they are padded with, fit `kind`.
+    """Raises unless the ids of the rows of `root` and the values of their padding fit `kind`.
 
-    With `changed` a function of the user's comes after them, and only it knows how great they are.
+    With `changed` a user's function comes after them, so their largest value is unknown.
     """
     if kind.kind not in "iu":
         raise UsageError("a type of integers for ids=", got=kind.name, fix='ids="int32" or "int64"')
@@ -27,7 +27,7 @@ def check_ids(kind: np.dtype[Any], root: Node, padding: Sequence[int] = (), *, c
     least = min([bounds.least, *padding])
     if least < held.min:
         raise UsageError(
-            f"a signed type for ids=, which labels share: they are {least} where nothing is to be learnt",
+            f"a signed type for ids=, which labels share: they are {least} at positions without loss",
             got=kind.name,
             fix=f'ids="{_wide_enough(least, bounds.most)}"',
         )
@@ -36,7 +36,7 @@ def check_ids(kind: np.dtype[Any], root: Node, padding: Sequence[int] = (), *, c
         raise UsageError(
             f"ids= of a type that holds token ids up to {most}",
             got=f"{kind.name}, which ends at {held.max}",
-            fix=f'ids="{_wide_enough(least, most)}", or say vocab_size where the tokens are opened',
+            fix=f'ids="{_wide_enough(least, most)}", or pass vocab_size where the tokens are opened',
         )
 
 

@@ -1,6 +1,6 @@
 """`map`: calls the user's function for each record.
 
-A function with a parameter called `rng` is given a generator keyed by (seed, epoch, record, step): the same for any
+A function with a parameter called `rng` receives a generator keyed by (seed, epoch, record, step): the same for any
 threads, workers, world size or resume point.
 """
 
@@ -39,7 +39,7 @@ class _Mapped(ContentNode):
     def __init__(self, child: Node, function: Callable[..., Any], base: int) -> None:
         super().__init__(child)
         self.function, self.base, self.random = function, base, has_parameter(function, "rng")
-        bounds = child.facts.bounds._replace(most=0)  # only the function knows
+        bounds = child.facts.bounds._replace(most=0)  # unknown: the function may change the ids
         self.facts = replace(self.facts, own_labels=False, bounds=bounds)
 
     def fetch(self, picks: Picks) -> Fetched:

@@ -1,6 +1,6 @@
 """`map_batches`: calls the user's function for blocks of rows, for NumPy code.
 
-A function with a parameter called `keys` is given a random key per row, from (seed, epoch, record, step): the same for
+A function with a parameter called `keys` receives a random key per row, from (seed, epoch, record, step): the same for
 any threads, workers, world size or resume point.
 """
 
@@ -24,8 +24,8 @@ from penstock.steps.user_functions import check_function, failed_on_block, funct
 class MapBatches(BatchStep):
     """`function(columns) -> columns` for blocks of rows, row by row independent unless `whole`.
 
-    Before `.batch()` the block is any number of rows; after it, a batch. With `whole` the function sees the global
-    batch on every rank (and may mix rows); without, only the rank's own rows.
+    Before `.batch()` the block is any number of rows; after it, a batch. With `whole` the function gets the global
+    batch on every rank (and may mix rows); without it, only the rank's own rows.
     """
 
     changes_content: ClassVar[bool] = True
@@ -78,7 +78,7 @@ class _MappedBlocks(ContentNode):
     def __init__(self, child: Node, step: MapBatches, base: int) -> None:
         super().__init__(child)
         self.step, self.base = step, base
-        bounds = child.facts.bounds._replace(most=0)  # only the function knows
+        bounds = child.facts.bounds._replace(most=0)  # unknown: the function may change the ids
         self.facts = replace(self.facts, own_labels=False, bounds=bounds)
 
     def fetch(self, picks: Picks) -> Fetched:

@@ -1,7 +1,7 @@
-"""What the media steps share: the encoded bytes of a column, errors that say where the file is, short descriptions.
+"""Shared by the media steps: the encoded bytes of a column, errors that name the file, short descriptions.
 
 A column holds bytes, structs `{"bytes": ..., "path": ...}` as Parquet files of images and audio have them, or the
-`FilePath` that a source of ours made. Other text is never taken for a file name: data may say anything.
+`FilePath` that a source of ours made. Other text is never used as a file name: the data is not trusted.
 """
 
 from __future__ import annotations

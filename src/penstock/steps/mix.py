@@ -1,4 +1,4 @@
-"""`mix`: rows of several pipelines in given proportions, exact at every block, in closed form.
+"""`mix`: rows of several pipelines in fixed proportions, exact at every block, in closed form.
 
 Each source is drawn in its own order; when it ends it begins again, reshuffled. Which source and which draw a position
 has is arithmetic, so any step of any run can be computed at once.
@@ -73,7 +73,7 @@ class Mixed(Node):
                 raise UsageError(
                     f"the same columns from every source of a mixture: {sorted(parts[0][1])}",
                     got=f"{sorted(columns)} from source {self.children.index(child)}",
-                    fix="give every source the same steps, or rename with .map()",
+                    fix="add the same steps to every source, or rename with .map()",
                 )
             parts.append((where, columns))
             used = used.put(where, inner)
@@ -116,5 +116,5 @@ class Mixed(Node):
 
 
 def _one(turn: I64) -> Epoch:
-    """A single number when all passes are the same, so that one permutation serves."""
+    """A single number when all passes are the same, so that one permutation is enough."""
     return int(turn[0]) if (turn == turn[0]).all() else turn

@@ -44,7 +44,7 @@ class Node(ABC):
 
     size: int | None
     facts: RowFacts = RowFacts()
-    batch_plan: PlannedBatches | None = None  # where a plan says which rows make a step: `.bucket()` and the like
+    batch_plan: PlannedBatches | None = None  # for steps that plan batches: `.bucket()`, `.batch_tokens()`
 
     @abstractmethod
     def pick(self, position: I64, epoch: Epoch) -> Picks:

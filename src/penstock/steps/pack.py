@@ -45,11 +45,11 @@ _SHIFTS = {"next": 1, "same": 0, None: None}
 class Pack(Step):
     """Packs of `length` tokens.
 
-    "best_fit" keeps documents whole where they fit; "concat" lays them end to end and cuts every `length` tokens.
+    "best_fit" does not cut documents that fit; "concat" lays them end to end and cuts every `length` tokens.
     A longer document is cut into several packs ("split"), cut off ("truncate"), left out ("drop") or refused ("error").
-    `labels="next"`: the next token of the document, also where a split document goes on in another pack; "same": the
-    token itself, for models that shift labels themselves; None: no labels. `static` gives `cu_seqlens` one length,
-    for compilers, and needs `max_docs`, the most documents of a pack.
+    `labels="next"`: the next token of the document, also where a split document continues in another pack; "same": the
+    token itself, for models that shift labels themselves; None: no labels. With `static` `cu_seqlens` has one
+    fixed length, for compilers, and needs `max_docs`, the most documents of a pack.
     """
 
     length: int
@@ -176,7 +176,7 @@ class _Packed(ContentNode):
         edges, sizes, numbers, mine = sequences_of(offsets, lengths, self.step.length)
         places = prefix(sizes)
         at, rows, shift = places[mine], len(offsets) - 1, _SHIFTS[self.step.labels]
-        # With "next" the last token of a document has no label; a document that goes on in another pack has its there.
+        # With "next" the last token of a document has no label; one that continues in another pack has one.
         goes_on = np.zeros(len(documents), np.int64)
         if shift and self.step.overlong == "split":
             goes_on = (starts + lengths != whole).astype(np.int64)

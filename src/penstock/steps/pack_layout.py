@@ -25,7 +25,7 @@ I32 = NDArray[np.int32]
 class Table(NamedTuple):
     """Rows of `length` places. A row is its pieces and then its padding; pieces and padding are its sequences.
 
-    What is asked for a few rows at a time is kept in lists: their items cost less than those of arrays.
+    Fields that are read a few items at a time are lists: indexing a list is cheaper than indexing an array.
     """
 
     length: int
@@ -35,7 +35,7 @@ class Table(NamedTuple):
     begins: I64  # first token of each piece in the stream
     at: I64  # the place of each piece, counted through all rows
     bare: I64  # the places that have no label because a document begins or ends there
-    follow: list[int]  # the pieces whose document goes on in another row
+    follow: list[int]  # the pieces whose document continues in another row
     labels: list[int]  # how many labels of each row count
     longest: list[int]  # the longest sequence of each row
     edges: list[int]  # sequences of each row
@@ -116,7 +116,7 @@ class PackLayout:
 
     @property
     def follow(self) -> slice:
-        """Where the pieces of these rows are among all whose document goes on in another row."""
+        """Where the pieces of these rows are among all pieces whose document continues in another row."""
         follow, offsets = self.table.follow, self.table.offsets
         return slice(bisect_left(follow, offsets[self.start]), bisect_left(follow, offsets[self.stop]))
 
@@ -154,7 +154,7 @@ def sequences_of(offsets: I64, lengths: I64, length: int) -> tuple[I64, I64, I32
 class Places:
     """Where documents begin in the stream and how long they are, from tables of the documents around them.
 
-    The source is asked for a whole stretch of documents at once, so a batch costs the same over one shard or hundreds.
+    Positions of a block of documents are read in one call, so a batch costs the same over one shard or hundreds.
     """
 
     def __init__(self, source: TokenSource) -> None:

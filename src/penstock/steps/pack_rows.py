@@ -48,7 +48,7 @@ class PackedBatchColumns:
 
 class Marks:
     """The labels of some rows that are not the token found by their place: none where a document begins or ends, the
-    token itself where it goes on in another row, none in holes."""
+    token itself where it continues in another row, none in holes."""
 
     __slots__ = ("at", "labels", "skip")
 

@@ -32,7 +32,7 @@ class Slices(NamedTuple):
     part: list[int]
     begin: list[int]
     end: list[int]
-    follow: list[int]  # the sequences whose document goes on in another row
+    follow: list[int]  # the sequences whose document continues in another row
     parts: I64
     local: I64
     needed: I64
@@ -51,7 +51,7 @@ class Tokens:
 
     def slices(self, begins: I64, lengths: I64, goes_on: I64, sizes: I64, mine: I64) -> Slices | None:
         """For pieces that begin there in the stream, `goes_on` where the token after them is needed too; `mine` are
-        their places among all sequences. None where pieces are short or the source is somebody else's."""
+        their places among all sequences. None if pieces are short or the source is a user's class."""
         if self.parts is None or self.dtype != self.source.dtype or int(lengths.sum()) < COPY_ABOVE * len(lengths):
             return None
         bounds = self.parts.bounds
@@ -70,7 +70,7 @@ class Tokens:
         return Slices(every.tolist(), first.tolist(), ends, follow, part, local, needed, {})
 
     def read(self, layout: PackLayout) -> tuple[NDArray[Any], list[int]]:
-        """The tokens of these rows and one more, and the token after each piece whose document goes on."""
+        """The tokens of these rows and one more, and the token after each piece whose document continues."""
         slices = layout.table.slices
         return self._spread(layout) if slices is None else self._join(layout, slices)
 
@@ -112,7 +112,7 @@ class Tokens:
             return gather_rows(self.parts, begins, lengths)[0]
         edges = prefix(lengths)
         out = np.empty(int(edges[-1]), self.source.dtype)
-        for length in np.unique(lengths).tolist():  # a source of somebody else's: one call for each length
+        for length in np.unique(lengths).tolist():  # a source of the user's: one call for each length
             mine = np.flatnonzero(lengths == length)
             out[edges[mine][:, None] + np.arange(length)] = self.source.gather(begins[mine], length)
         return out

@@ -51,7 +51,7 @@ class Pad(BatchStep):
             raise UsageError('side="right" or "left" in .pad()', got=repr(self.side))
         check_padding(multiple=self.multiple)
         if self.truncate and self.to == "longest":
-            raise UsageError(".pad(to=n) with truncate=True", got='to="longest"', fix="give the length to cut at")
+            raise UsageError(".pad(to=n) with truncate=True", got='to="longest"', fix="pass the length to cut at")
 
     @property
     def needs_global_batch(self) -> bool:
@@ -65,7 +65,7 @@ class Pad(BatchStep):
         return Padding(self, facts.own_labels)
 
     def padded(self, columns: Columns, picks: Picks, own: bool = False, memory: Memory | None = None) -> Columns:
-        """The columns of the rows of `picks`; `own` says that Penstock made their labels.
+        """The columns of the rows of `picks`; `own`: Penstock made their labels.
 
         With `memory`, tokens, mask and labels come in its dtype, unless that cannot hold -100.
         """
@@ -117,7 +117,7 @@ class Pad(BatchStep):
 
 @dataclass(frozen=True)
 class Padding:
-    """`Pad` over batches; `own` says that Penstock has made their labels."""
+    """`Pad` over batches; `own`: Penstock made their labels."""
 
     pad: Pad
     own: bool

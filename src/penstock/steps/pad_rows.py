@@ -45,7 +45,7 @@ class PadBatch(Protocol):
 
 
 class PadNode(ContentNode):
-    """The child's rows, padded by `pad`; `recipe` does the same on a device, where rows are tokens and nothing else."""
+    """The child's rows, padded by `pad`; `recipe` does the same on a device, if rows hold only tokens."""
 
     def __init__(self, child: Node, pad: PadBatch, recipe: PadRecipe | None, pad_id: int) -> None:
         super().__init__(child)

@@ -1,8 +1,8 @@
-"""What becomes of the position of a rejected record: a loader refills it, a preparation drops it.
+"""How the position of a rejected record is handled: a loader refills it, a preparation drops it.
 
 Refill: the replacement is taken from a permutation of the child's rows keyed by the position, so it depends on nothing
-else and no other row moves. A rejected record costs one more read. Drop: `fetch` returns fewer rows than it was asked
-for, and `Fetched.picks` says which; `places_of` tells where they were.
+else and no other row moves. A rejected record costs one more read. Drop: `fetch` returns fewer rows than requested;
+`Fetched.picks` lists them, and `places_of` finds their positions.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def locate(error: RecordError | UserCodeError, node: Node, picks: Picks) -> None
 
 @contextmanager
 def _located(child: Node, picks: Picks) -> Iterator[None]:
-    """Inside, errors about rows that nobody located name the rows of `picks`, not the rows that they replace."""
+    """Inside, errors without a location name the rows of `picks`, not the rows that they replace."""
     try:
         yield
     except (BadRecords, UserCodeError) as error:

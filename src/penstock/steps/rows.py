@@ -1,7 +1,7 @@
 """Rows that have been read: enough for several batches, made into columns batch by batch.
 
 Reading many batches in one call shares the cost of NumPy calls; making the columns of a batch only when it is delivered
-keeps them in the processor's cache. A node that knows how its columns follow from what was read (windows, packs, padded
+keeps them in the processor's cache. A node that computes its columns from the tokens read (windows, packs, padded
 documents) has a `Rows` class of its own, which writes them straight into the output's memory.
 """
 

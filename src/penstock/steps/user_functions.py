@@ -1,4 +1,4 @@
-"""Calling the functions that a user gives to a step: their checks, and errors that name the function and the record."""
+"""Calls the functions that a user passes to a step: checks, and errors that name the function and the record."""
 
 from __future__ import annotations
 

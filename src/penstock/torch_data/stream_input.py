@@ -21,7 +21,7 @@ _HF_ROWS = 32  # rows read from an HF stream per call
 
 
 class StreamInput(Protocol):
-    """Elements in a fixed order. `sharded` says that each rank's input already holds only this rank's records."""
+    """Elements in a fixed order. `sharded`: each rank's input already holds only this rank's records."""
 
     sharded: bool
 
@@ -75,7 +75,7 @@ class IterableInput(Portable):
         return islice(self._checked(), start, None)
 
     def _checked(self) -> Iterator[Any]:
-        """All elements; an error of the user's iterator says at which record it happened."""
+        """All elements; an error of the user's iterator names the record where it happened."""
         count = 0
         try:
             for element in without_worker_info(self._iterate):
