@@ -44,7 +44,7 @@ class ChunkPlan:
     >>> plan = ChunkPlan.build(np.array([3, 4, 1]), length=4, key=0)
     >>> pieces = plan.chunk([0, 1])
     >>> plan.n_chunks, pieces.offsets.tolist(), sorted(pieces.documents.tolist())
-    (2, [0, 2, 4], [0, 1, 1, 2])
+    (2, [0, 2, 3], [0, 1, 2])
     """
 
     lengths: Lengths
