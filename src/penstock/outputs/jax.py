@@ -22,7 +22,7 @@ from penstock.outputs.numpy import widened
 from penstock.plan.definition import Definition
 from penstock.steps.rows import Memory
 
-QUICK_BYTES = 4 << 20  # larger batches are taken over by JAX without a copy where they can be
+QUICK_BYTES = 4 << 20  # JAX uses larger batches without a copy if it can
 
 
 class JaxOutput(Output):
@@ -45,7 +45,7 @@ class JaxOutput(Output):
         self._by_rank: dict[int, Any] = {}
         self._programs: dict[Any, Any] = {}
         self._guarded = False
-        self._quick: Any = None  # found when it is first needed: asking for the backend starts it
+        self._quick: Any = None  # set on first use: querying the backend starts it
 
     def _not_given(self) -> tuple[str, ...]:
         """Columns about all packed rows in order, dropped when rows are split over devices or micro-batches."""
@@ -91,7 +91,7 @@ class JaxOutput(Output):
         if not self._guarded:
             try:
                 return program(arrays)
-            except RuntimeError as error:  # asking beforehand would cost as much as a small batch
+            except RuntimeError as error:  # checking first would cost as much as a small batch
                 if "transfer" not in str(error):
                     raise
                 self._guarded = True
@@ -123,7 +123,7 @@ class JaxOutput(Output):
 
     def _global(self, column: Any) -> Any:
         """The array over all processes; `column` holds this one's rows."""
-        rows = 1 if self.micro_batches > 1 else 0  # the axis that processes share
+        rows = 1 if self.micro_batches > 1 else 0  # the axis that is split over processes
         whole = tuple(n * self._world if axis == rows else n for axis, n in enumerate(column.shape))
         return self.jax.make_array_from_process_local_data(self._sharding(column.ndim), column, whole)
 
@@ -202,7 +202,7 @@ def _narrow(name: str, column: Any, buffers: Buffers) -> Any:
 
 
 def shared_by(definition: Definition, output: JaxOutput) -> Definition:
-    """The definition for this process's share of a sharding over several processes, unless `.shard()` said which."""
+    """The definition for this process's share of a sharding over several processes, unless `.shard()` has set it."""
     if not output.spread or definition.world > 1:
         return definition
     return definition.share(*share_of(output.sharding))

@@ -13,7 +13,7 @@ from penstock.steps.rows import Memory
 
 
 def widened(columns: Columns, ids: frozenset[str], dtype: Any, buffers: Buffers) -> Columns:
-    """Token ids as `dtype`, everything contiguous; copies only what is not so already."""
+    """Token ids as `dtype`, all columns contiguous; copies only columns that are not."""
     out: Columns = {}
     for name, column in columns.items():
         if isinstance(column, Ragged):
@@ -36,7 +36,7 @@ def _final(array: Any, is_ids: bool, dtype: Any, buffers: Buffers) -> Any:
 
 
 class NumpyOutput(Output):
-    """Token ids come as `ids` (int64 unless asked)."""
+    """Token ids have the dtype `ids` (default int64)."""
 
     name = "numpy"
 

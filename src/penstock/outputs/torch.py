@@ -16,7 +16,7 @@ from penstock.steps.rows import Memory
 
 
 class TorchOutput(Output):
-    """Token ids come as `ids` (int64 unless asked). Columns of strings or objects come as lists."""
+    """Token ids have the dtype `ids` (default int64). Columns of strings or objects are lists."""
 
     name = "torch"
 
@@ -35,7 +35,7 @@ class TorchOutput(Output):
         return {name: self._tensor(name, column) for name, column in columns.items()}
 
     def make(self, columns: Columns, ids: frozenset[str]) -> dict[str, Any]:
-        """One pass: for small batches the calls cost as much as the copies. What is final already is only wrapped."""
+        """One pass: for small batches the calls cost as much as the copies. Final arrays are only wrapped."""
         if self._elsewhere:
             return self.deliver(self.convert(columns, ids))
         out, tensor, want = {}, self._from_numpy, self.memory.ids

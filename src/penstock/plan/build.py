@@ -47,7 +47,7 @@ class Plan:
         return any(step.needs_global_batch for step, _ in self.finish) or self.counts_all
 
     def left_out(self, rows: int = 1) -> dict[str, int]:
-        """What is in no batch of `rows` rows of an epoch: counts by what it is and why, those of 0 left out."""
+        """Counts of what an epoch in batches of `rows` rows leaves out, by kind and reason; without zeros."""
         counts = self.root.left_out()
         batch = self.definition.batch
         if self.root.size is not None and batch is not None and batch.remainder == "drop":
@@ -56,7 +56,7 @@ class Plan:
 
     @property
     def warning(self) -> str | None:
-        """What the user should know before training."""
+        """A warning for the user before training, or None."""
         return None if self.root.batch_plan is None else self.root.batch_plan.warning
 
     def check_ids(self, kind: np.dtype[Any]) -> None:
@@ -97,7 +97,7 @@ def build(definition: Definition, on_reject: OnReject = "refill") -> Plan:
 
 
 def grow(definition: Definition, context: Context, first: int = 0) -> tuple[Node, tuple[tuple[Finish, int], ...]]:
-    """The nodes of a definition whose sources are numbered from `first`, and what is done to its batches."""
+    """The nodes of a definition whose sources are numbered from `first`, and the steps applied to its batches."""
     node: Node
     if isinstance(definition.origin, Mix):
         node = _grow_mix(definition.origin, context, first)

@@ -34,7 +34,7 @@ _KEYS: dict[frozenset[str], Kind] = {
 }
 
 
-# Every kind.
+# States of every kind.
 
 
 def write(kind: Kind, position: Mapping[str, Any], identity: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -75,14 +75,14 @@ def _kind_and_version(state: Any) -> tuple[Any, Any]:
 
 
 def number(state: Mapping[str, Any], name: str) -> int:
-    """A field of a state that must be an integer from 0 on."""
+    """A field of a state that must be an integer of at least 0."""
     value = state.get(name)
     if type(value) is not int or not 0 <= value < _MOST:
         raise StateError(f"an integer of at least 0 as {name!r} in the state", got=repr(value)[:80], fix=UNCHANGED)
     return value
 
 
-# Of a pipeline.
+# States of a pipeline.
 
 
 def save(plan: Plan, ranges: StepRanges, step: int) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def reweighted(definition: Definition, stages: Any) -> Definition:
 
 
 def restore(state: dict[str, Any], plan: Plan, ranges: StepRanges, rows: int) -> tuple[StepRanges, int]:
-    """The step ranges and the step to resume from. `rows` is the batch size from here on; it may be another one."""
+    """The step ranges and the step to resume from. `rows` is the batch size from here on; it may differ from before."""
     state = _check(state)
     if state["fingerprint"] != plan.fingerprint:
         raise StateError(

@@ -81,7 +81,7 @@ class StreamPosition:
     def load_state_dict(self, state: Any, check: Callable[[dict[str, Any]], None]) -> None:
         """Moves to a saved position; `check` raises for a state of another stream."""
         saved = states.read(state, "stream loader")
-        step = states.number(saved, "step") if "step" in saved else 0  # the first states did not count batches
+        step = states.number(saved, "step") if "step" in saved else 0  # early versions did not save it
         epoch, n = states.number(saved, "epoch"), states.number(saved, "n")
         check(saved)
         self.step, self.epoch, self.n, self.restored = step, epoch, n, True

@@ -50,7 +50,7 @@ def cached_store(
     settings: dict[str, Any],
     limit: int | None = None,
 ) -> TokenStore:
-    """The token store of these texts, prepared if it is not there.
+    """The token store of these texts, prepared if it is not in the cache.
 
     `limit` bounds the cache in bytes; without it `PENSTOCK_CACHE_LIMIT` does ("50GB"), else 256 GiB.
     """
@@ -74,7 +74,7 @@ def cached_store(
                 time.sleep(WAIT_SECONDS)  # another process is preparing the same store
         store = TokenStore(folder)
         _check_files(store)
-        store.__dict__["use"] = use  # held as long as the store is: what is in use is not evicted
+        store.__dict__["use"] = use  # kept as long as the store: entries in use are not evicted
         if made:
             evict.sweep(root, most)
         return store
@@ -97,7 +97,7 @@ class CachedStore(TokenStore):
         self._adopt(folder, make, threading.RLock())
 
     def _adopt(self, folder: Path, make: Callable[[], TokenStore], lock: Any) -> None:
-        """Takes over all of a fresh store. Readers in other threads see the old or the new one, which hold the same."""
+        """Opens the store and takes over its fields. Other threads see the old or the new ones: the same data."""
         for repairs in range(MOST_REPAIRS + 1):
             mark = evict.mark(folder / NAME)
             try:
@@ -111,14 +111,14 @@ class CachedStore(TokenStore):
         self.__dict__ = fresh.__dict__
 
     def _mended(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """The answer of a call; after damage was met, that of the store made again."""
+        """The result of a call; if the store is damaged, the result from the rebuilt store."""
         for _ in range(MOST_REPAIRS):
             mark = self._mark
             try:
                 return call(*arguments)
             except StoreError:
                 with self._lock:
-                    if self._mark == mark:  # else another thread has done it meanwhile
+                    if self._mark == mark:  # else another thread has already rebuilt it
                         evict.discard(self._folder, mark)
                         self._adopt(self._folder, self._make, self._lock)
         return call(*arguments)

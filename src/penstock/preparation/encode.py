@@ -96,7 +96,7 @@ def _encode(chunk: Chunk, encoder: BulkEncoder) -> Ragged:
 
 
 def _spot_check(chunk: Chunk, documents: Ragged, encoder: BulkEncoder) -> None:
-    """One short document of the chunk, chosen by its place, must have the reference's ids."""
+    """One short document of the chunk, chosen by its position, must have the same ids as the reference."""
     if encoder.engine == encoder.tokenizer.kind or not chunk.texts:
         return
     first = randomness.key("spot", *chunk.positions[0]) % len(chunk.texts)

@@ -40,13 +40,13 @@ class Journal:
         self.folder = folder
 
     def begin(self, job: dict[str, Any], restart: bool) -> list[Done]:
-        """What an earlier run of the same job has finished; refuses to mix two jobs in one folder."""
+        """The shards that an earlier run of the same job finished; refuses to mix two jobs in one folder."""
         job_path, journal = self.folder / JOB, self.folder / JOURNAL
         if restart:
             self.wipe()
         self._sweep()
         begun = journal.exists() and b"\n" in journal.read_bytes()
-        if not begun:  # nothing is finished: whatever the settings were, there is nothing to mix up
+        if not begun:  # no shard is finished, so other settings cannot mix with it
             job_path.unlink(missing_ok=True)
         if job_path.exists() and orjson.loads(job_path.read_bytes()) != job:
             raise UsageError(
@@ -73,7 +73,7 @@ class Journal:
         return path.exists() and path.stat().st_size == shard.bytes
 
     def add(self, done: Done) -> None:
-        """Notes a finished shard, durably."""
+        """Writes a finished shard durably into the journal."""
         facts = {"shard": asdict(done.shard), "cursor": done.cursor, "skipped": done.skipped, "reasons": done.reasons}
         line = orjson.dumps(facts) + b"\n"
         with open(self.folder / JOURNAL, "ab") as file:
@@ -82,13 +82,13 @@ class Journal:
             os.fsync(file.fileno())
 
     def end(self) -> None:
-        """The manifest is written: the journal has served."""
+        """Removes the journal, once the manifest is written."""
         for name in (JOURNAL, JOB):
             (self.folder / name).unlink(missing_ok=True)
         self._sweep()
 
     def _sweep(self) -> None:
-        """Removes what a kill in the middle of writing a small file leaves under a temporary name."""
+        """Removes temporary files left by a kill in the middle of a write."""
         for name in (JOURNAL, JOB, "skipped.jsonl", "manifest.json"):
             for path in self.folder.glob(f".{name}.*.tmp"):
                 path.unlink(missing_ok=True)

@@ -80,7 +80,7 @@ class TextOfRecord(Step):
 
 
 class _Texts(ContentNode):
-    """One column of texts made of all columns of the child.
+    """One column of texts, made from all columns of the child.
 
     `skips`: the pipeline skips bad records, so those without a text are rejected too. Errors of the steps before stay
     errors, as in a loader: `.skip_errors()` is only for what comes before it.
@@ -141,7 +141,7 @@ class PipelineTexts:
         return {"kind": "pipeline rows", "files": 1, "records": self.rows.size}
 
     def fingerprint(self) -> str:
-        """Of the pipeline and of the code that its functions use; a larger budget is no other text."""
+        """Covers the pipeline and the code of its functions, not the budget: it does not change the texts."""
         return self._fingerprint
 
     @cached_property

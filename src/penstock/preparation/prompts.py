@@ -151,7 +151,7 @@ def _record_error(error: RecordError | LimitError) -> RecordError:
 
 
 def spec_of(engine: PromptEngine) -> dict[str, Any]:
-    """Everything of an engine that decides its rows, but the tokenizer, in plain JSON."""
+    """All settings of an engine that affect its rows, without the tokenizer, in plain JSON."""
     template = engine.template
     if isinstance(template, ChatTemplate):
         shown: dict[str, Any] = {
@@ -163,5 +163,5 @@ def spec_of(engine: PromptEngine) -> dict[str, Any]:
         shown = asdict(template)
     plain = {name: getattr(engine, name) for name in _DECIDES}
     plain |= {"template": shown, "before": engine._before.tolist(), "after": engine._after.tolist()}
-    again: dict[str, Any] = orjson.loads(orjson.dumps(plain))  # as it will be read back: lists, no tuples
+    again: dict[str, Any] = orjson.loads(orjson.dumps(plain))  # as JSON returns it: lists, no tuples
     return again

@@ -56,11 +56,11 @@ class Maker(Protocol):
     def engine(self) -> str: ...
 
     def job(self) -> dict[str, Any]:
-        """Everything that decides the documents of a text, in plain JSON; `tokenizer` among it."""
+        """All settings that affect the documents, in plain JSON, including `tokenizer`."""
         ...
 
     def check(self, source: TextSource) -> None:
-        """Looks before anything is written."""
+        """Checks the source before anything is written."""
         ...
 
     def documents(self, chunks: Iterable[Chunk]) -> Iterator[Made]: ...
@@ -70,7 +70,7 @@ class Maker(Protocol):
 
 @dataclass
 class Prepared:
-    """What `prepare` did."""
+    """The result of `prepare`."""
 
     path: str
     id: str
@@ -214,7 +214,7 @@ class _Run:
         }
 
     def finished(self) -> Manifest | None:
-        """The manifest, when this very job has already been done here."""
+        """The manifest, if the same job is already finished in this folder."""
         if not (self.folder / "manifest.json").exists():
             return None
         manifest = read_manifest(self.folder)
@@ -283,7 +283,7 @@ class _Run:
             for chunk, documents, beside in self.maker.documents(self.source.iterate(cursor)):
                 if writer is None:
                     writer = self._open(number)
-                # First what was seen: a budget may be a share of it.
+                # Count the records first: a budget may be a fraction of them.
                 self.ledger.see(len(chunk.texts) + len(chunk.errors) + len(chunk.skipped))
                 self.filtered += chunk.filtered
                 skipped += self._skip(chunk)
@@ -352,7 +352,7 @@ class _Run:
 
 
 def _short_names(paths: Sequence[str]) -> list[str]:
-    """File names below the folder they share, so that a store does not tell where it was made."""
+    """File names below the folder they share, so that a store does not contain the path where it was made."""
     if not paths or len(paths) > MOST_NAMES:
         return []
     shared = os.path.commonpath([os.path.dirname(p) for p in paths]) if all("://" not in p for p in paths) else ""

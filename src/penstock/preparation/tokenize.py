@@ -57,7 +57,7 @@ class SkipPolicy(NamedTuple):
 
 
 def skip_policy(definition: Definition, on_error: str | None, budget: int | float | None) -> SkipPolicy:
-    """The policy for bad records of a pipeline and of the arguments beside it; refuses those that contradict."""
+    """The policy for bad records of a pipeline and its arguments; refuses contradictions."""
     guards = [step for step in definition.steps if isinstance(step, SkipErrors)]
     last = SkipErrors(budget) if on_error == "skip" else None
     if not guards:

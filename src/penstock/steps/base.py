@@ -66,7 +66,7 @@ class Step(Immutable, ABC):
         return type(self).__name__.lower()
 
     def spec(self) -> dict[str, Any]:
-        """Everything that decides what this step does, in plain JSON; functions by their code."""
+        """All arguments that affect the result of this step, in plain JSON; functions by their code."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     @property
@@ -110,7 +110,7 @@ class Finish(Protocol):
         ...
 
     def on_rows(self, child: Node) -> Node | None:
-        """The same as a node over `child`, where no row needs to know the others of its batch; None where one does."""
+        """The same as a node over `child`, if each row is independent of the others in its batch; else None."""
         ...
 
 
@@ -125,7 +125,7 @@ class BatchStep(Step):
 
 
 def integer_field(step: Step, name: str, least: int | None, expected: str, fix: str = "") -> None:
-    """Makes the field `name` a plain int, so that a NumPy integer is the same step; refuses whatever is no integer."""
+    """Makes the field `name` a plain int, so that a NumPy integer is the same step; refuses other types."""
     value = getattr(step, name)
     try:
         number = None if isinstance(value, bool) else operator.index(value)

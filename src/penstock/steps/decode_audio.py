@@ -85,7 +85,7 @@ class DecodeAudio(MediaStep):
 
     @property
     def samples(self) -> int:
-        """Samples of a row, where all have the same."""
+        """Samples of a row, if all rows have the same number."""
         return round((self.duration or 0) * self.sample_rate)
 
     def build(self, child: Node, context: Context) -> Node:

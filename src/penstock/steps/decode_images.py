@@ -180,7 +180,7 @@ def _numbers(stat: Stat) -> tuple[float, ...]:
 
 
 def _files_of(node: Node) -> ImageFolder | None:
-    """The folder that a node reads from, if nothing between looks at the bytes."""
+    """The folder that a node reads from, if no step in between reads the bytes."""
     while isinstance(node, WrapperNode) and not isinstance(node, ContentNode):
         node = node.child
     return node.source if isinstance(node, SourceNode) and isinstance(node.source, ImageFolder) else None
@@ -207,7 +207,7 @@ class _Decoded(ContentNode):
         return Fetched({self.step.out: made, **rest}, used)
 
     def _borrowed(self, files: ImageFolder, picks: Picks) -> Columns:
-        """What the child would read, with the bytes in memory of this thread's: they are decoded before it reads on."""
+        """The child's rows, with the bytes in a buffer of this thread: they are decoded before the next read."""
         arena: Arena | None = getattr(_local, "arena", None)
         if arena is None:
             arena = _local.arena = Arena()

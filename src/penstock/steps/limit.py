@@ -61,7 +61,7 @@ class _Skipped(WrapperNode):
 
 @dataclass(frozen=True)
 class Repeat(Step):
-    """The rows again and again: `times` passes in one epoch, or for ever. Each pass counts as an epoch below."""
+    """Repeats the rows: `times` passes in one epoch, or endlessly. Each pass counts as an epoch below."""
 
     by_position: ClassVar[bool] = True
     reorders: ClassVar[bool] = True

@@ -25,7 +25,7 @@ Media = bytes | bytearray | memoryview | FilePath
 
 @dataclass(frozen=True)
 class MediaStep(Step):
-    """A step that decodes; `limits` bounds what one file may ask for."""
+    """A step that decodes; `limits` bounds the size of one decoded file."""
 
     limits: Limits = field(default=LIMITS, kw_only=True)
 
@@ -74,7 +74,7 @@ def _not_bytes(name: str, value: Any, row: int) -> RecordError:
 
 @contextmanager
 def located(node: Node, picks: Picks) -> Iterator[None]:
-    """Inside, bad records are said to be where `node` finds them: file, class, key, row."""
+    """Inside, errors of bad records get their location from `node`: file, class, key, row."""
     try:
         yield
     except BadRecords as error:

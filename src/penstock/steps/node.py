@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Fetched(NamedTuple):
-    """Columns, and the picks that really made them."""
+    """Columns, and the picks they were made from, replacements included."""
 
     columns: Columns
     picks: Picks
@@ -55,7 +55,7 @@ class Node(ABC):
         """The columns of these picks."""
 
     def open(self, picks: Picks, compact: bool = False) -> Read:
-        """Prepares to read these picks in stretches; `compact`: the output would rather have `Rows.compact`."""
+        """Prepares to read these picks in stretches; `compact`: the output prefers `Rows.compact`."""
 
         def read(start: int, stop: int) -> FetchedRows:
             return FetchedRows(*self.fetch(picks.rows(slice(start, stop))))
@@ -63,11 +63,11 @@ class Node(ABC):
         return read
 
     def heads(self, picks: Picks, length: int) -> Heads | None:
-        """The first `length` tokens of each row, if tokens are all it holds and they can be read like that."""
+        """The first `length` tokens of each row, if rows hold only tokens and the source can read them so."""
         return None
 
     def left_out(self) -> dict[str, int]:
-        """What is in no row of an epoch, by kind and reason: `documents_dropped`, `tokens_cut` and the like."""
+        """Counts of what an epoch leaves out, by kind and reason: `documents_dropped`, `tokens_cut`, ..."""
         return {}
 
     @abstractmethod

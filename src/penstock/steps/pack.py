@@ -199,7 +199,7 @@ class _Packed(ContentNode):
 
 
 def _padding(filled: I64, length: int) -> Holes:
-    """What is left of rows that are filled so far."""
+    """The padding of rows that hold `filled` tokens each."""
     short = np.flatnonzero(filled < length)
     begins, ends = short * length + filled[short], (short + 1) * length
     return Holes(begins.tolist(), ends.tolist(), prefix((filled < length).astype(np.int64)).tolist())

@@ -55,7 +55,7 @@ class Holes(NamedTuple):
 
 
 def holes_between(begins: I64, ends: I64, rows: int, length: int) -> Holes:
-    """What stretches [begin, end), in order, leave free in each row.
+    """The places of each row outside of the stretches [begin, end), which are in order.
 
     >>> holes_between(np.array([0, 5]), np.array([3, 9]), 2, 5)
     Holes(begins=[3, 9], ends=[5, 10], offsets=[0, 1, 2])
@@ -110,7 +110,7 @@ class PackLayout:
         return sum(self.table.labels[self.start : self.stop])
 
     def costs(self) -> I64:
-        """The work of attention in each row, its padding being a sequence like any other."""
+        """The cost of attention in each row; its padding counts as a sequence."""
         edges, these = self.table.edges, self.sequences
         return attention_cost(self.table.sizes[these], np.array(edges[self.start : self.stop + 1]) - these.start)
 

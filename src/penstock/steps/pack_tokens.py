@@ -85,7 +85,7 @@ class Tokens:
         return np.frombuffer(bytearray().join(rows), self.dtype), after
 
     def _views(self, layout: PackLayout, slices: Slices) -> dict[int, memoryview]:
-        """The parts that hold these rows, after what is read of them was found to be sound."""
+        """The parts that hold these rows, after the tokens to read were verified."""
         parts = cast("TokenParts", self.parts)
         sound = parts.sound
         these = slice(None) if sound else layout.pieces

@@ -39,7 +39,7 @@ from penstock.steps.shuffle import Shuffled
 
 
 class _Each(Batch):
-    """A step of the plan is a batch, whatever its rows; rows that fill up are marked."""
+    """A step of the plan is a batch of any number of rows; filler rows are marked."""
 
     def rows(self, world: int) -> int:
         return 1
@@ -63,7 +63,7 @@ class PlannedOptions(Protocol):
 
 @dataclass(frozen=True)
 class PlannedStep(Step):
-    """A verb in the place of `.batch()`. Only `balance` may change at a restore."""
+    """A verb used instead of `.batch()`. Only `balance` may change when a run is restored."""
 
     plans_batches = True
 
@@ -178,7 +178,7 @@ class PlannedBatches(WrapperNode):
         return Picks(records, epoch, slot=records + epoch * len(self.source))
 
     def share(self, batches: BatchRecords, rank: int, world: int) -> RankRows:
-        """What one rank takes of each batch."""
+        """The rows of one rank in each batch."""
         kept, edges, real = [], [0], []
         offsets, rows = batches.offsets.tolist(), batches.rows.tolist()
         costs = attention_cost(self.lengths(batches.records)) if self.balance and world > 1 else None
@@ -219,7 +219,7 @@ class PlannedBatches(WrapperNode):
 
     @property
     def warning(self) -> str | None:
-        """What the user should know before training."""
+        """A warning for the user before training, or None."""
         plan = self.plan
         if not isinstance(plan, BucketPlan) or not plan.stranded.any():
             return None

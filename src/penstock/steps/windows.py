@@ -163,7 +163,7 @@ class _Masked(_Windowed):
         first, last = (self.source.documents_at(p) for p in (begin, begin + self.length - 1))
         documents = ranges(first, last - first + 1)
         starts = np.maximum(self.source.starts(documents), np.repeat(begin, last - first + 1))
-        # The pieces of all windows tile them, so where one begins is where the one before ends.
+        # The pieces cover the windows without gaps, so each begins where the one before ends.
         row = np.repeat(np.arange(len(begin)) * self.length - begin, last - first + 1)
         lengths = np.diff(starts + row, append=labels.size)
         if self.runs is not None:

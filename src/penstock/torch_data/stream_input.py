@@ -103,7 +103,7 @@ class IterableInput(Portable):
         return f"position {position} of the stream"
 
     def set_epoch(self, epoch: int) -> None:
-        """Passes the epoch to streams that shuffle themselves."""
+        """Passes the epoch to streams that do their own shuffling."""
         set_stream_epoch(self.source, epoch)
 
     def fingerprint(self) -> str:

@@ -94,7 +94,7 @@ class Preprocess(Portable):
 
 
 def _identity(engine: Any) -> str:
-    """Identity of everything in an engine that decides its rows."""
+    """Identity of all settings of an engine that affect its rows."""
     if isinstance(engine, PromptEngine):
         schema = engine.schema
         facts = {
