@@ -113,7 +113,7 @@ def test_the_same_job_again_does_nothing_and_another_is_refused(tmp_path: Path) 
     again = prepare(Texts(TEXTS), "bytes", out)
     assert again.already
     assert again.id == first.id
-    with pytest.raises(ps.UsageError, match="the store of this very job") as caught:
+    with pytest.raises(ps.UsageError, match="the store of the same job") as caught:
         prepare(Texts(TEXTS[1:]), "bytes", out)
     assert "--restart" in str(caught.value)
     assert files(out) == before

@@ -192,7 +192,7 @@ def share_of(sharding: Any = None) -> tuple[int, int]:
         raise UsageError(
             "a mesh in which each process holds one stretch of the rows",
             got=f"axis {spec[0] if len(spec) else None!r} of {sharding.mesh}",
-            fix="make the mesh with jax.make_mesh or from jax.devices(), which go process by process",
+            fix="make the mesh with jax.make_mesh or from jax.devices(): both order devices by process",
         )
     return blocks.index(tuple(sorted(held[me]))), len(blocks)
 

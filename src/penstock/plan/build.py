@@ -111,7 +111,7 @@ def grow(definition: Definition, context: Context, first: int = 0) -> tuple[Node
         seen[step.name] = place + 1
         if step.batch is not None:
             if batched:
-                raise UsageError(f"one .{batched}() in a pipeline", got="two", fix="keep the one you mean")
+                raise UsageError(f"one .{batched}() in a pipeline", got="two", fix="remove one of them")
             batched = step.name
             node = step.build(node, replace(context, place=place))
         elif isinstance(step, BatchStep) and (batched or step.batches_only):

@@ -92,7 +92,7 @@ def fingerprint_of(parts: list[tuple[str, str]]) -> str:
 
 
 def _parts(step: Step) -> list[tuple[str, str]]:
-    """One part for a step; or one for each argument that changes the run, so that an error can name it."""
+    """One part for a step; one for each argument of a step that plans batches, so that an error can name it."""
     if not step.plans_batches:
         return [(step.name, _digest(step.spec()))]
     return [(f"{step.name}.{name}", _digest(value)) for name, value in step.spec().items()]

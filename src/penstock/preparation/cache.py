@@ -2,7 +2,7 @@
 
 The key is a hash of the texts' content, the tokenizer and the settings; never of a path or a time. Two processes that
 ask at the same moment: one prepares, the other waits and reads. A preparation that was killed is completed by the next.
-A store whose files are missing, cut or changed is made again, when it is opened or at the first page that is wrong.
+A store whose files are missing, cut or changed is rebuilt, when it is opened or at the first page that is wrong.
 Past its size limit the cache evicts the least recently used entries, never one that is open.
 """
 
@@ -165,5 +165,5 @@ def _check_files(store: TokenStore) -> None:
                 f"a shard of {shard.bytes} bytes",
                 got=f"{path.stat().st_size} bytes" if path.is_file() else "no file",
                 where=str(path),
-                fix="delete the cache entry; it is made again",
+                fix="delete the cache entry; it will be rebuilt",
             )

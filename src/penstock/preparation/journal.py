@@ -50,10 +50,10 @@ class Journal:
             job_path.unlink(missing_ok=True)
         if job_path.exists() and orjson.loads(job_path.read_bytes()) != job:
             raise UsageError(
-                "a folder that is empty or was begun by this very job",
+                "an empty folder, or an unfinished preparation of the same job",
                 got="an unfinished preparation of other files or with other settings",
                 where=str(self.folder),
-                fix="choose another folder, or pass restart=True (--restart) to begin anew",
+                fix="choose another folder, or pass restart=True (--restart) to start over",
             )
         if not job_path.exists():
             local_files.atomic_write(str(job_path), orjson.dumps(job))

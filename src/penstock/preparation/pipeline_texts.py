@@ -141,7 +141,7 @@ class PipelineTexts:
         return {"kind": "pipeline rows", "files": 1, "records": self.rows.size}
 
     def fingerprint(self) -> str:
-        """Covers the pipeline and the code of its functions, not the budget: it does not change the texts."""
+        """Covers the pipeline and the code of its functions; not `budget=`, which does not change the texts."""
         return self._fingerprint
 
     @cached_property

@@ -220,7 +220,7 @@ class _Run:
         manifest = read_manifest(self.folder)
         if manifest.metadata.get("job") != content_id([orjson.dumps(self.job)]):
             raise UsageError(
-                "an empty folder, or the store of this very job",
+                "an empty folder, or the store of the same job",
                 got="a store of other data or settings",
                 where=str(self.folder),
                 fix="choose another folder, or pass restart=True (--restart) to replace it",

@@ -80,11 +80,11 @@ class Node(ABC):
 
     def count_labels(self, picks: Picks) -> int:
         """Labels other than -100 in these rows, from the plan alone; called only where `facts.per_batch` is set."""
-        raise StageError("a step whose plan knows its labels", got=type(self).__name__)
+        raise StageError("a step that counts its labels from the plan", got=type(self).__name__)
 
     def costs(self, picks: Picks) -> I64:
         """The cost of attention for each row, from the plan alone; called only where `facts.weighs`."""
-        raise StageError("a step whose plan knows the cost of its rows", got=type(self).__name__)
+        raise StageError("a step that computes the cost of its rows from the plan", got=type(self).__name__)
 
 
 class Heads(NamedTuple):
@@ -166,7 +166,7 @@ class WrapperNode(Node):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "fetch" in cls.__dict__ and not cls.changes_rows:
-            raise TypeError(f"{cls.__name__} changes what rows hold: derive it from ContentNode")
+            raise TypeError(f"{cls.__name__} changes the content of rows: derive it from ContentNode")
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return self.child.pick(position, epoch)
