@@ -31,7 +31,7 @@ import sys, time
 began = time.perf_counter()
 from penstock.read import read_images
 imported = time.perf_counter()
-loader = read_images(sys.argv[1]).shuffle(seed=1).decode_images(64).batch({rows}).to_numpy()
+loader = read_images(sys.argv[1]).shuffle(seed=1).decode_images(64, crop="random").batch({rows}).to_numpy()
 opened = time.perf_counter()
 batch = next(iter(loader))
 print(__import__("json").dumps([imported - began, opened - imported, time.perf_counter() - imported]))
@@ -40,7 +40,8 @@ print(__import__("json").dumps([imported - began, opened - imported, time.perf_c
 EPOCH = """
 import gc, json, sys
 from penstock.read import read_images
-loader = read_images(sys.argv[1]).shuffle(seed=1).decode_images(16, dtype="uint8").batch({rows}).to_numpy()
+loader = read_images(sys.argv[1]).shuffle(seed=1).decode_images(16, crop="random", dtype="uint8")
+loader = loader.batch({rows}).to_numpy()
 def resident():
     gc.collect()
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6

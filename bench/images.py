@@ -54,7 +54,7 @@ def ours(folder: Path, dtype: str) -> Any:
 
     numbers = {"mean": MEAN, "std": STD} if dtype == "float32" else {}
     images = read_images(folder, labels=None).shuffle(seed=1).repeat()
-    return images.decode_images(SIDE, dtype=dtype, **numbers).batch(ROWS).to_numpy(threads=THREADS)
+    return images.decode_images(SIDE, crop="random", dtype=dtype, **numbers).batch(ROWS).to_numpy(threads=THREADS)
 
 
 def bare(files: list[Path], seconds: float, cost: list[float]) -> float:

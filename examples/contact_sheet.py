@@ -43,7 +43,7 @@ def main(folder: Path, target: Path) -> None:
         Brightness(0.3), Contrast(0.3), Saturation(0.5), Hue(0.08), Blur(p=0.3), Noise(0.03), Erase(p=0.4), seed=3
     )
     plain = photographs.decode_images(SIDE, crop="center")
-    changed = photographs.decode_images(SIDE, scale=(0.3, 1.0)).map_batches(augment)
+    changed = photographs.decode_images(SIDE, crop="random", scale=(0.3, 1.0)).map_batches(augment)
     rows = []
     loaders = [pipeline.take(ACROSS * PAIRS).batch(ACROSS).to_numpy() for pipeline in (plain, changed)]
     for before, after in zip(*loaders, strict=True):

@@ -178,7 +178,7 @@ class Pipeline:
         return self.then(Pack(length, strategy, overlong, max_docs, labels, static, pad_id))
 
     def decode_images(
-        self, size: int | tuple[int, int], *, crop: Literal["random", "center"] | None = "random",
+        self, size: int | tuple[int, int], *, crop: Literal["random", "center"] | None = "center",
         scale: tuple[float, float] = (0.08, 1.0), ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float | None = None, share: float = 1.0, mean: float | Sequence[float] = 0.0,
         std: float | Sequence[float] = 1.0, dtype: Literal["float32", "uint8"] = "float32",
@@ -191,7 +191,7 @@ class Pipeline:
 
         Args:
             size: a side, or (height, width).
-            crop: "random" is a random resized crop, "center" the largest centred box, None resizes the full image.
+            crop: "center" is the largest centred box, "random" a random resized crop, None resizes the full image.
             scale, ratio: of a random crop: its share of the area, and its width / height.
             flip: probability of a mirror image; default 0.5 with a random crop, else 0.
             share: part of the sides that a center crop keeps; 0.875 is common in evaluation.

@@ -103,14 +103,16 @@ SOURCES: dict[str, Callable[[Path], ps.Pipeline]] = {
     "texts": lambda root: ps.from_texts(["a", "bc", "def"] * 8),
     "arrays": lambda root: ps.from_arrays({"x": np.arange(24), "y": np.arange(48).reshape(24, 2)}),
     "rows of a pipeline": lambda root: ps.Pipeline(ps.from_arrays({"x": range(24)}).map(lambda r: r).rows()),
-    "tar": lambda root: ps.read_tar(root / "a.tar").decode_parts("txt").decode_images(8, column="png", dtype="uint8"),
-    "images": lambda root: ps.read_images(root / "photos", None).decode_images(8, dtype="uint8"),
+    "tar": lambda root: (
+        ps.read_tar(root / "a.tar").decode_parts("txt").decode_images(8, crop="random", column="png", dtype="uint8")
+    ),
+    "images": lambda root: ps.read_images(root / "photos", None).decode_images(8, crop="random", dtype="uint8"),
     "audio": lambda root: ps.read_audio(root / "sounds", None).decode_audio(8000, duration=0.01),
     "pair": lambda root: ps.pair(
         ps.read_images(root / "photos", None),
         {f"k{i:02d}": f"caption {i}" for i in range(24)},
         key=lambda path: "k" + path[:2],
-    ).decode_images(8, dtype="uint8"),
+    ).decode_images(8, crop="random", dtype="uint8"),
     "mix": lambda root: ps.mix(
         [ps.read_text(root / "a.txt").map(lambda r: {"text": r["text"]}), ps.from_texts(["x", "y"]).shuffle(seed=2)]
     ),

@@ -45,10 +45,15 @@ LOUD = Augment(Gain(), seed=2)
 
 IMAGES: dict[str, Callable[[Path, int], Pipeline]] = {
     "random crops": lambda root, b: (
-        read_images(root, "name").shuffle(seed=4).decode_images(16, dtype="uint8").skip_errors().batch(b)
+        read_images(root, "name").shuffle(seed=4).decode_images(16, crop="random", dtype="uint8").skip_errors().batch(b)
     ),
     "augmented": lambda root, b: (
-        read_images(root, "name").shuffle(seed=4).decode_images(16).skip_errors().map_batches(LIGHT).batch(b)
+        read_images(root, "name")
+        .shuffle(seed=4)
+        .decode_images(16, crop="random")
+        .skip_errors()
+        .map_batches(LIGHT)
+        .batch(b)
     ),
 }
 SOUNDS: dict[str, Callable[[Path, int], Pipeline]] = {

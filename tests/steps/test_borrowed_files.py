@@ -35,7 +35,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def pictures(pipeline: Any, threads: int, rows: int = 7) -> dict[str, bytes]:
-    made = pipeline.decode_images(24, dtype="uint8").batch(rows, remainder="short").to_numpy(threads=threads)
+    made = (
+        pipeline.decode_images(24, crop="random", dtype="uint8")
+        .batch(rows, remainder="short")
+        .to_numpy(threads=threads)
+    )
     return {p: image.tobytes() for batch in made for p, image in zip(batch["path"], batch["image"], strict=True)}
 
 

@@ -15,6 +15,8 @@ from PIL import Image
 
 from penstock import BadRecords, UsageError
 from penstock.codecs.image.decode import decode
+from penstock.codecs.image.geometry import center_crop_params
+from penstock.codecs.image.probe import probe
 from penstock.read import from_arrays, read_images, read_parquet, read_tar
 
 
@@ -39,7 +41,7 @@ def one_batch(pipeline: Any, rows: int = 12) -> dict[str, Any]:
 
 
 def test_a_folder_becomes_images_and_labels(folder: Path) -> None:
-    batch = one_batch(read_images(folder).decode_images(32))
+    batch = one_batch(read_images(folder).decode_images(32, crop="random"))
     assert batch.keys() == {"image", "path", "label"}
     assert batch["image"].shape == (12, 32, 32, 3)
     assert batch["image"].dtype == np.float32
@@ -51,6 +53,16 @@ def test_without_crop_a_row_is_the_decoded_picture(folder: Path) -> None:
     batch = one_batch(read_images(folder).decode_images((24, 40), crop=None, dtype="uint8"))
     for path, made in zip(batch["path"], batch["image"], strict=True):
         assert np.array_equal(made, decode((folder / path).read_bytes(), size=(24, 40)))
+
+
+def test_random_crops_and_flips_come_only_when_asked_for(folder: Path) -> None:
+    usual = read_images(folder).shuffle(seed=3).decode_images((24, 40), dtype="uint8").batch(12).to_numpy(threads=0)
+    first, second = ({p: i for b in usual for p, i in zip(b["path"], b["image"], strict=True)} for _ in range(2))
+    for path, made in first.items():
+        assert np.array_equal(made, second[path])
+        data = (folder / path).read_bytes()
+        box = center_crop_params(*([side] for side in probe(data).oriented), 40 / 24)[0].tolist()
+        assert np.array_equal(made, decode(data, crop=tuple(box), size=(24, 40)))
 
 
 def test_normalising_and_planes(folder: Path) -> None:
@@ -66,12 +78,14 @@ def test_normalising_and_planes(folder: Path) -> None:
     assert np.array_equal(planes, rows.transpose(0, 3, 1, 2))
     bytes_ = one_batch(whole.decode_images(32, crop="center", dtype="uint8", layout="NCHW"))["image"]
     assert np.array_equal(bytes_, pixels.transpose(0, 3, 1, 2))
-    grey = one_batch(whole.decode_images(32, mode="L"))["image"]
+    grey = one_batch(whole.decode_images(32, crop="random", mode="L"))["image"]
     assert grey.shape == (12, 32, 32, 1)
 
 
 def test_crops_are_what_why_says(folder: Path) -> None:
-    loader = read_images(folder).shuffle(seed=5).decode_images(32, dtype="uint8").batch(4).to_numpy(threads=0)
+    loader = (
+        read_images(folder).shuffle(seed=5).decode_images(32, crop="random", dtype="uint8").batch(4).to_numpy(threads=0)
+    )
     batch = loader.batch_at(7)
     flips = set()
     for row in range(4):
@@ -85,7 +99,7 @@ def test_crops_are_what_why_says(folder: Path) -> None:
 
 def test_crops_change_with_epoch_and_seed_and_not_with_the_batch(folder: Path) -> None:
     def epochs(seed: int, rows: int) -> np.ndarray:
-        loader = read_images(folder).shuffle(seed=seed).decode_images(16).batch(rows).to_numpy(threads=0)
+        loader = read_images(folder).shuffle(seed=seed).decode_images(16, crop="random").batch(rows).to_numpy(threads=0)
         found = [(p, i) for _ in range(2) for b in loader for p, i in zip(b["path"], b["image"], strict=True)]
         return np.stack([image for _, image in sorted(found[:12], key=lambda f: f[0])] + [
             image for _, image in sorted(found[12:], key=lambda f: f[0])
@@ -110,7 +124,7 @@ def test_bad_pictures_are_named_all_of_them(folder: Path) -> None:
     (folder / "cat" / "01.jpg").write_bytes(b"not a picture")
     (folder / "dog" / "04.jpg").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes.fromhex("0000000d49484452") + b"\xff" * 20)
     with pytest.raises(BadRecords) as caught:
-        one_batch(read_images(folder).decode_images(32))
+        one_batch(read_images(folder).decode_images(32, crop="random"))
     assert [one.row for one in caught.value.errors] == [0, 8]
     assert str(folder / "cat" / "01.jpg") in caught.value.errors[0].where
     assert "pixels" in caught.value.errors[1].expected
@@ -121,14 +135,16 @@ def test_holes_are_filled_and_the_ledger_can_be_given_back(folder: Path) -> None
     whole = (folder / "dog" / "04.jpg").read_bytes()
     (folder / "dog" / "04.jpg").write_bytes(whole[: len(whole) // 2])
     (folder / "cat" / "03.jpg").write_bytes(b"nothing")
-    loader = read_images(folder).shuffle(seed=1).decode_images(16).skip_errors().batch(6).to_numpy(threads=0)
+    loader = (
+        read_images(folder).shuffle(seed=1).decode_images(16, crop="random").skip_errors().batch(6).to_numpy(threads=0)
+    )
     seen = [path for batch in loader for path in batch["path"]]
     assert len(seen) == 12
     assert not {"dog/04.jpg", "cat/03.jpg"} & set(seen)
     assert {Path(entry.file).name for entry in loader.ledger.entries} == {"04.jpg", "03.jpg"}
     for exclude in (loader.ledger, loader.ledger.to_json()["entries"], ["cat/03.jpg", folder / "dog/04.jpg"], [1, 8]):
         clean = read_images(folder, exclude=exclude)
-        paths = one_batch(clean.decode_images(16), 10)["path"].tolist()
+        paths = one_batch(clean.decode_images(16, crop="random"), 10)["path"].tolist()
         assert len(paths) == 10
         assert not {"dog/04.jpg", "cat/03.jpg"} & set(paths)
     assert clean.fingerprint() != read_images(folder).fingerprint()
@@ -163,7 +179,7 @@ def test_tar_shards_with_text_json_and_classes(tmp_path: Path) -> None:
             )
         ])  # fmt: skip
     paths = sorted(map(str, tmp_path.glob("*.tar")))
-    batch = one_batch(read_tar(paths).decode_images(16, column="jpg"), 6)
+    batch = one_batch(read_tar(paths).decode_images(16, crop="random", column="jpg"), 6)
     assert batch["image"].shape == (6, 16, 16, 3)
     assert batch["cls"].tolist() == [0, 1, 2, 0, 1, 2]
     assert batch["cls"].dtype == np.int64
@@ -181,7 +197,7 @@ def test_a_tar_ledger_can_be_given_back_twice(tmp_path: Path) -> None:
     members[4] = ("4.jpg", b"nothing either")
     write_tar(tmp_path / "a.tar", members)
     shards = read_tar(tmp_path / "a.tar", exclude=[0])
-    loader = shards.decode_images(16, column="jpg").skip_errors().batch(5).to_numpy(threads=0)
+    loader = shards.decode_images(16, crop="random", column="jpg").skip_errors().batch(5).to_numpy(threads=0)
     assert not {"2", "4", "0"} & set(next(iter(loader))["key"])
     assert sorted(entry.record or 0 for entry in loader.ledger.entries) == [2, 4]
     clean = read_tar(tmp_path / "a.tar", exclude=loader.ledger)
@@ -216,17 +232,17 @@ def test_npy_parts(tmp_path: Path) -> None:
 def test_parquet_with_image_structs(tmp_path: Path) -> None:
     rows = [{"bytes": jpeg(seed=i), "path": f"{i}.jpg"} for i in range(4)]
     pq.write_table(pa.table({"image": rows, "label": [1, 2, 3, 4]}), tmp_path / "a.parquet")
-    batch = one_batch(read_parquet(tmp_path / "a.parquet").decode_images(16, column="image"), 4)
+    batch = one_batch(read_parquet(tmp_path / "a.parquet").decode_images(16, crop="random", column="image"), 4)
     assert batch["image"].shape == (4, 16, 16, 3)
     assert batch["label"].tolist() == [1, 2, 3, 4]
     rows[1] = {"bytes": None, "path": str(tmp_path / "a.parquet")}
     pq.write_table(pa.table({"image": rows}), tmp_path / "b.parquet")
     with pytest.raises(BadRecords, match="a path inside data is never opened"):
-        one_batch(read_parquet(tmp_path / "b.parquet").decode_images(16, column="image"), 4)
+        one_batch(read_parquet(tmp_path / "b.parquet").decode_images(16, crop="random", column="image"), 4)
 
 
 def test_text_is_never_taken_for_a_path(folder: Path) -> None:
-    pipeline = from_arrays({"bytes": [str(folder / "cat" / "01.jpg")]}).decode_images(16)
+    pipeline = from_arrays({"bytes": [str(folder / "cat" / "01.jpg")]}).decode_images(16, crop="random")
     with pytest.raises(BadRecords, match="a path inside data is never opened"):
         pipeline.peek(1)
 
@@ -240,17 +256,25 @@ def test_wrong_arguments_are_refused_while_building(folder: Path) -> None:
         ({"size": 8, "flip": 2}, "flip from 0 to 1"),
         ({"size": 8, "dtype": "uint8", "mean": 0.5}, "with mean and std"),
         ({"size": 8, "std": 0}, "std above 0"),
-        ({"size": 8, "scale": (0.5, 2)}, "scale as"),
+        ({"size": 8, "crop": "random", "scale": (0.5, 2)}, "scale as"),
+        ({"size": "224"}, "got:   '224', str"),
+        ({"size": (8, 8, 3)}, "a size of at least 1 x 1"),
+        ({"size": 8, "scale": (0.5, 1.0)}, 'crop="random" with scale='),
+        ({"size": 8, "crop": None, "ratio": (1.0, 1.0)}, 'crop="random" with ratio='),
+        ({"size": 8, "crop": "random", "share": 0.875}, 'crop="center" with share='),
     ):
         with pytest.raises(UsageError, match=text):
             images.decode_images(**options)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"share=size/256") as caught:
+        images.decode_images(224, resize=256)  # type: ignore[call-arg]
+    assert isinstance(caught.value, UsageError)
     with pytest.raises(UsageError, match="a column 'jpg' of files"):
-        images.decode_images(8, column="jpg").peek(1)
+        images.decode_images(8, crop="random", column="jpg").peek(1)
 
 
 @pytest.mark.parametrize("output", ["to_numpy", "to_torch", "to_jax"])
 def test_batches_that_are_kept_are_never_written_again(folder: Path, output: str) -> None:
-    images = read_images(folder).shuffle(seed=1).repeat(20).decode_images(96).batch(6)
+    images = read_images(folder).shuffle(seed=1).repeat(20).decode_images(96, crop="random").batch(6)
     loader = getattr(images, output)(threads=2)
     kept = [batch["image"][1:] if i % 2 else batch["image"] for i, batch in enumerate(loader)]
     assert kept[0].nbytes > 1 << 19  # enough for memory to be used again

@@ -36,7 +36,7 @@ def test_pictures_meet_their_captions_in_any_order(folder: Path) -> None:
     pairs = pair(read_images(folder / "photos", None), captions(folder, [5, 3, 0, 1, 2, 4]))
 
     def make() -> ps.Pipeline:
-        return pairs.shuffle(seed=3).decode_images(8, dtype="uint8").batch(3)
+        return pairs.shuffle(seed=3).decode_images(8, crop="random", dtype="uint8").batch(3)
 
     for batch in make().to_numpy(threads=0):
         for text, image, path in zip(batch["text"], batch["image"], batch["path"], strict=True):
@@ -66,7 +66,7 @@ def test_what_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="a column 'id' of keys"):
         pair(images, captions(folder, [1]), on="id")
     with pytest.raises(UsageError, match="pair first, then decode"):
-        pair(images.decode_images(8), {"0": ""})
+        pair(images.decode_images(8, crop="random"), {"0": ""})
 
 
 def test_bad_rows_of_either_side_are_named(folder: Path) -> None:

@@ -110,6 +110,10 @@ SYNONYMS: dict[str, dict[str, str]] = {
     "sr": {"read_audio decode_audio": "sample_rate={value}"},
     "sampling_rate": {"read_audio decode_audio": "sample_rate={value}"},
     "image_size": {"decode_images": "size={value}"},
+    "resize": {
+        "decode_images": "crop=None resizes the full image to size; resize {value} then crop: share=size/{value}"
+    },
+    "random_crop": {"decode_images": 'crop="random"'},
     "ignore_errors": {_READERS: 'on_error="skip"', "": "put .skip_errors() after the step"},
 }
 

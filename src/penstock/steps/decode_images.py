@@ -9,7 +9,7 @@ error names the file, `.skip_errors()` refills its row (and decodes the other ro
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -45,14 +45,14 @@ Pixels = Literal["float32", "uint8"]
 class DecodeImages(MediaStep):
     """Pictures of `size` (a side, or (height, width)) in the column `out`; the column of bytes is removed.
 
-    `crop="random"` is the random resized crop of most training recipes: `scale` of the area, `ratio` width/height.
-    "center" is the largest centred box of the target's shape, `share` of its sides (often 0.875 in evaluation); None
-    resizes the full picture. `flip` is the probability of a mirror image: 0.5 with a random crop, else 0.
+    `crop="center"` is the largest centred box of the target's shape, `share` of its sides (often 0.875 in evaluation);
+    None resizes the full picture. "random" is the random resized crop of most training recipes: `scale` of the area,
+    `ratio` width/height. `flip` is the probability of a mirror image: 0.5 with a random crop, else 0.
     float32 is `(pixels / 255 - mean) / std`; uint8 is the pixels. `exif="apply"` turns pictures upright.
     """
 
     size: tuple[int, int]
-    crop: Crop | None = "random"
+    crop: Crop | None = "center"
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float | None = None
@@ -75,13 +75,15 @@ class DecodeImages(MediaStep):
     @classmethod
     def of(cls, size: int | tuple[int, int], **options: Any) -> DecodeImages:
         """Completes the arguments of `Pipeline.decode_images`."""
-        pair: Any = (size, size) if isinstance(size, int) else tuple(size)
+        pair: Any = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, list) else size
         given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
         return cls(pair, **given)
 
     def __post_init__(self) -> None:
-        if len(self.size) != 2 or any(isinstance(s, bool) or not isinstance(s, int) or s < 1 for s in self.size):
-            raise UsageError("a size of at least 1 x 1 in .decode_images()", got=repr(self.size), fix="224, or (H, W)")
+        sides: Any = self.size if isinstance(self.size, tuple) and len(self.size) == 2 else (None,)
+        if any(isinstance(side, bool) or not isinstance(side, int) or side < 1 for side in sides):
+            got = f"{self.size!r}, {type(self.size).__name__}"
+            raise UsageError("a size of at least 1 x 1 in .decode_images()", got=got, fix="224, or (height, width)")
         choices = {
             "crop": (*get_args(Crop), None), "dtype": get_args(Pixels), "layout": get_args(ChannelOrder),
             "mode": tuple(CHANNELS), "exif": ("apply", "ignore"), "method": METHODS,
@@ -96,6 +98,14 @@ class DecodeImages(MediaStep):
                 'dtype="float32" with mean and std',
                 got='dtype="uint8"',
                 fix="leave them out and normalise on the device",
+            )
+        unused = _unused(self)
+        if unused:
+            name, needed = unused
+            raise UsageError(
+                f'crop="{needed}" with {name}= in .decode_images()',
+                got=f"{name}={getattr(self, name)!r} with crop={self.crop!r}",
+                fix=f'crop="{needed}", or leave {name}= out',
             )
         table_for(_numbers(self.mean), _numbers(self.std), CHANNELS[self.mode])
         crop_params(np.zeros(0, np.uint64), [], [], self.scale, self.ratio)
@@ -173,6 +183,13 @@ def _planes(pixels: NDArray[np.uint8], out: NDArray[Any], step: DecodeImages) ->
             else:
                 normalise(plane[..., None], float(m), float(s), out=target[..., None])
     return out
+
+
+def _unused(step: DecodeImages) -> tuple[str, str] | None:
+    """An option that the chosen crop would ignore, and the crop that uses it."""
+    usual = {field.name: field.default for field in fields(step)}
+    users = {"scale": "random", "ratio": "random", "share": "center"}
+    return next(((n, c) for n, c in users.items() if getattr(step, n) != usual[n] and step.crop != c), None)
 
 
 def _numbers(stat: Stat) -> tuple[float, ...]:
