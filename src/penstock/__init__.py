@@ -40,12 +40,14 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.core.errors import ArgumentError as ArgumentError
     from penstock.core.errors import BadRecords as BadRecords
     from penstock.core.errors import DataError as DataError
+    from penstock.core.errors import FileMissing as FileMissing
     from penstock.core.errors import LimitError as LimitError
     from penstock.core.errors import MissingExtra as MissingExtra
     from penstock.core.errors import PenstockError as PenstockError
     from penstock.core.errors import RecordError as RecordError
     from penstock.core.errors import StageError as StageError
     from penstock.core.errors import StateError as StateError
+    from penstock.core.errors import StorageError as StorageError
     from penstock.core.errors import StoreError as StoreError
     from penstock.core.errors import UsageError as UsageError
     from penstock.core.errors import UserCodeError as UserCodeError
@@ -167,8 +169,8 @@ else:
         },
         "Errors": {
             "core.errors": (
-                "PenstockError UsageError ArgumentError MissingExtra StateError LimitError DataError RecordError "
-                "BadRecords StoreError StageError UserCodeError WorkerDied"
+                "PenstockError UsageError ArgumentError MissingExtra StateError StorageError FileMissing "
+                "LimitError DataError RecordError BadRecords StoreError StageError UserCodeError WorkerDied"
             ),
         },
         "Document 000, Capibara": {

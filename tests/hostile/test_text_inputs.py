@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from penstock.core.errors import BadRecords, DataError, LimitError
+from penstock.core.errors import BadRecords, DataError, LimitError, StorageError
 from penstock.core.limits import Limits
 from penstock.sources.jsonl import JsonlFiles
 from penstock.sources.text import TextFiles
@@ -121,7 +121,7 @@ def test_file_disappears(tmp_path: Path, mode: str) -> None:
     assert len(source)
     path.unlink()
     for use in (lambda: source.read(np.array([0])), lambda: list(source.iterate())):
-        with pytest.raises(DataError, match=f"a file that can be read\n  got:   it does not exist\n  where: {path}"):
+        with pytest.raises(StorageError, match=f"a file that can be read\n  got:   it does not exist\n  where: {path}"):
             use()
 
 

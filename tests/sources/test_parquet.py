@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.core.columns import Ragged
-from penstock.core.errors import BadRecords, DataError, LimitError, StateError, UsageError
+from penstock.core.errors import BadRecords, DataError, LimitError, StateError, StorageError, UsageError
 from penstock.core.limits import Limits
 from penstock.sources.base import Source
 from penstock.sources.parquet import ParquetFiles
@@ -153,7 +153,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the file as it was when it was opened"):
         source.read(np.array([40]))
     path.unlink()
-    with pytest.raises(DataError, match="it does not exist"):
+    with pytest.raises(StorageError, match="it does not exist"):
         source.read(np.array([40]))
 
 

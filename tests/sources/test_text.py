@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.core.errors import BadRecords, DataError, LimitError, RecordError, UsageError
+from penstock.core.errors import BadRecords, DataError, FileMissing, LimitError, RecordError, UsageError
 from penstock.core.limits import Limits
 from penstock.sources.base import Source
 from penstock.sources.text import TextFiles
@@ -107,7 +107,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         TextFiles(tmp_path / "a.txt", mode="word")
     with pytest.raises(UsageError, match="errors as 'strict' or 'replace'"):
         TextFiles(tmp_path / "a.txt", errors="ignore")
-    with pytest.raises(UsageError, match=r"files ending in .* at .*\n  got:   nothing matches"):
+    with pytest.raises(FileMissing, match=r"files ending in .* at .*\n  got:   nothing matches"):
         TextFiles(tmp_path / "no")
 
 

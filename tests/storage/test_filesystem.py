@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from penstock.core import hashing, local_files
-from penstock.core.errors import DataError, UsageError
+from penstock.core.errors import DataError, FileMissing, StorageError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.progress import progress
 from penstock.sources.jsonl import JsonlFiles
@@ -51,13 +51,13 @@ def test_expand(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_found_says_what_was_looked_for(tree: Path) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(FileMissing) as caught:
         filesystem.expand([tree / "a.txt", tree / "sub/*.jsonl"])
     assert str(caught.value) == (
         f"expected files at '{tree}/sub/*.jsonl'\n  got:   nothing matches\n  where: looked in {tree}/sub\n"
         "  fix:   check the spelling and the current folder; ** in a glob includes subfolders"
     )
-    with pytest.raises(UsageError, match=r"no \(which does not exist\)"):
+    with pytest.raises(FileMissing, match=r"no \(which does not exist\)"):
         filesystem.expand(tree / "no/a.txt")
     with pytest.raises(UsageError, match="at least one path"):
         filesystem.expand([])
@@ -86,9 +86,9 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a folder"):
         filesystem.open_read(str(tmp_path))
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(DataError, match="a file that can be read"):
+    with pytest.raises(StorageError, match="a file that can be read"):
         filesystem.expand(tmp_path / "loop")
-    with pytest.raises(DataError, match="it does not exist"):
+    with pytest.raises(StorageError, match="it does not exist"):
         filesystem.size(str(tmp_path / "no"))
 
 
@@ -103,7 +103,9 @@ def test_unreadable_file_is_named(tmp_path: Path) -> None:
     if was == 0:
         os.seteuid(65534)  # root may read everything
     try:
-        with pytest.raises(DataError, match=r"a file that can be read\n  got:   Permission denied\n  where: .*secret"):
+        with pytest.raises(
+            StorageError, match=r"a file that can be read\n  got:   Permission denied\n  where: .*secret"
+        ):
             JsonlFiles(path)
     finally:
         os.seteuid(was)
@@ -125,7 +127,7 @@ def test_memory_urls() -> None:
     try:
         assert filesystem.expand("memory://box/*.jsonl") == ["memory:///box/a.jsonl", "memory:///box/b.jsonl"]
         assert filesystem.expand("memory://box") == ["memory:///box/a.jsonl", "memory:///box/b.jsonl"]
-        with pytest.raises(UsageError, match="nothing matches"):
+        with pytest.raises(FileMissing, match="nothing matches"):
             filesystem.expand("memory://none/*.x")
         source = JsonlFiles("memory://box")
         assert source.read(np.array([3, 2, 0]))["text"].tolist() == ["2", "b", "a"]
@@ -167,10 +169,10 @@ def test_http(tmp_path: Path, server: str) -> None:
     assert source.read(np.array([500, 7]))["text"].tolist() == ["b", "line 7"]
     assert sum(len(c.texts) for c in source.iterate()) == 501
     assert filesystem.file_id(url) == filesystem.file_id(str(tmp_path / "a.jsonl"))
-    with pytest.raises(UsageError, match="nothing matches"):
+    with pytest.raises(FileMissing, match="nothing matches"):
         filesystem.expand(f"{server}/none.jsonl")
     (tmp_path / "b.jsonl").unlink()
-    with pytest.raises(DataError, match="it does not exist"):
+    with pytest.raises(StorageError, match="it does not exist"):
         list(source.iterate())
 
 

@@ -5,6 +5,8 @@
     │   └── ArgumentError (TypeError)     an argument that a verb does not have, or too many, or too few
     ├── MissingExtra      (ImportError)   an optional dependency is not installed
     ├── StateError        (ValueError)    a saved state does not fit this loader
+    ├── StorageError      (OSError)       a file could not be read or written; its content is not at fault
+    │   └── FileMissing   (FileNotFoundError)  it is not there
     ├── LimitError                        data asks for more than a limit allows
     ├── DataError                         data is not what it should be
     │   ├── RecordError                   one record is bad; carries which
@@ -52,7 +54,8 @@ def _rebuild(kind: type[PenstockError], args: tuple[object, ...], state: dict[st
     """Makes an error again on the other side of a process boundary."""
     error = kind.__new__(kind, *args)
     error.args = args
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 
@@ -70,6 +73,26 @@ class MissingExtra(PenstockError, ImportError):
 
 class StateError(PenstockError, ValueError):
     """A saved state does not fit this loader."""
+
+
+class StorageError(PenstockError, OSError):
+    """A file, folder or object could not be read or written: permissions, a full disk, a connection, a missing file.
+
+    Never taken for a bad record: `on_error="skip"` skips data, not storage. `errno` is the system's, if any.
+    """
+
+    def __init__(
+        self, expected: str, *, got: str = "", where: str = "", fix: str = "", errno: int | None = None
+    ) -> None:
+        super().__init__(expected, got=got, where=where, fix=fix)
+        self.errno = errno
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, {**self.__dict__, "errno": self.errno})
+
+
+class FileMissing(StorageError, FileNotFoundError):
+    """A file, folder or object does not exist."""
 
 
 class LimitError(PenstockError):

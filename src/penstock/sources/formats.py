@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
-from penstock.core.errors import UsageError
+from penstock.core.errors import FileMissing, UsageError
 from penstock.storage import filesystem
 
 Kind = Literal["text", "records", "tokens", "images", "audio"]
@@ -207,13 +207,13 @@ def _files(paths: Sequence[str]) -> list[str]:
     """The files of paths, globs and folders: text, JSON lines and Parquet, or else whatever a folder holds."""
     try:
         return filesystem.expand(paths, suffixes=_TEXTS)
-    except UsageError:
+    except FileMissing:
         if not any(os.path.isdir(path) for path in paths):
             raise
         others = [suffix for known in FILES if not known.one_pass for suffix in known.suffixes]
         try:
             return filesystem.expand(paths, suffixes=others)
-        except UsageError:
+        except FileMissing:
             pass
         raise
 

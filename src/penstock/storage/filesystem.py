@@ -16,8 +16,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import xxhash
 
-from penstock.core.errors import DataError, MissingExtra, PenstockError, UsageError
+from penstock.core.errors import DataError, FileMissing, MissingExtra, PenstockError, StorageError, UsageError
 from penstock.core.optional import install_line, need
+from penstock.core.os_errors import storage_error
 
 Options = Mapping[str, Any] | None
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -104,7 +105,7 @@ def expand(paths: Paths, storage_options: Options = None, suffixes: Sequence[str
         matches = _expand_remote(path, storage_options, suffixes) if scheme(path) else _expand_local(path, suffixes)
         if not matches:
             wanted = f" ending in {' '.join(suffixes)}" if suffixes and not globbing.has_magic(path) else ""
-            raise UsageError(
+            raise FileMissing(
                 f"files{wanted} at {path!r}",
                 got="nothing matches",
                 where=f"looked in {_looked_in(path)}",
@@ -178,14 +179,10 @@ def check_regular(path: str) -> os.stat_result:
 
 
 def _unreadable(path: str, error: Exception) -> PenstockError:
-    missing = isinstance(error, FileNotFoundError)
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
-    return DataError(
-        "a file that can be read",
-        got="it does not exist" if missing else str(reason),
-        where=path,
-        fix="was it moved or deleted? pass its new path" if missing else "check its permissions and its storage",
-    )
+    if isinstance(error, OSError):
+        return storage_error(error, path)
+    fix = "check the path and the storage options"
+    return StorageError("a file that can be read", got=f"{type(error).__name__}: {error}", where=path, fix=fix)
 
 
 def open_read(path: str, storage_options: Options = None) -> BinaryIO:

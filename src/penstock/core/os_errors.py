@@ -1,0 +1,56 @@
+"""Turns an OSError of the system into a StorageError that names the path and says what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.core.errors import FileMissing, PenstockError, StorageError
+
+_FULL = "free space there, or choose a folder on another disk; what was written so far is not used"
+_FIX = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: "the file would pass the size limit of this process or file system (ulimit -f); choose another place",
+    errno.EROFS: "the folder is read-only: choose one that can be written",
+    errno.EACCES: "check the permissions of the path and of the folders above it",
+    errno.EPERM: "check the permissions of the path and of the folders above it",
+    errno.EMFILE: "this process has too many open files: raise the limit (ulimit -n) or close some",
+    errno.ENFILE: "this machine has too many open files: raise the limit (fs.file-max) or close some",
+    errno.ENAMETOOLONG: "use a shorter path",
+    errno.EIO: "the disk or its connection failed: check it, then run again",
+    errno.ESTALE: "the network file system lost the file: mount it again",
+}
+
+
+def storage_error(error: OSError, path: str | os.PathLike[str], doing: str = "read") -> StorageError:
+    """Returns the StorageError of `error` at `path`; `doing` is "read" or "written", or another participle.
+
+    >>> print(storage_error(OSError(28, "No space left on device"), "/data/out", "written"))
+    expected a file that can be written
+      got:   No space left on device
+      where: /data/out
+      fix:   free space there, or choose a folder on another disk; what was written so far is not used
+    """
+    where = os.fspath(path)
+    if isinstance(error, FileNotFoundError):
+        fix = "was it moved or deleted? pass its new path"
+        return FileMissing(
+            f"a file that can be {doing}", got="it does not exist", where=where, fix=fix, errno=error.errno
+        )
+    reason = error.strerror or f"{type(error).__name__}: {error}"
+    fix = _FIX.get(error.errno or 0, "check the path, its permissions and its storage")
+    return StorageError(f"a file that can be {doing}", got=reason, where=where, fix=fix, errno=error.errno)
+
+
+@contextmanager
+def storage_errors(path: str | os.PathLike[str], doing: str = "read") -> Iterator[None]:
+    """Raises a StorageError naming `path` in place of any OSError of the block; PenstockErrors pass."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except OSError as error:
+        raise storage_error(error, error.filename if isinstance(error.filename, str) else path, doing) from error
