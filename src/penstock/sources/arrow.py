@@ -1,7 +1,8 @@
 """Arrow columns to Penstock columns. Zero-copy for numbers and lists of numbers; one object per row for the rest.
 
 Types that would need code from the file to be understood (pickled extension types) are refused; other extension types
-are read as the plain type they are stored in.
+are read as the plain type they are stored in. Dates and times are `datetime` objects where those hold the value
+exactly, else NumPy scalars (`datetime64`, `timedelta64`): nanoseconds, and years before 1 or after 9999.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ def kind_of(field: Any, path: str) -> str:
     """What a column becomes: "str", "bytes", "object", a dtype name, or "ragged <dtype>" and "rows <dtype> <n>"."""
     _refuse_pickled(field, path)
     pa = need("pyarrow", extra="parquet")
-    t, types = _plain(field.type), pa.types
-    if types.is_string(t) or types.is_large_string(t) or types.is_string_view(t):
+    t, types = _no_views(_plain(field.type)), pa.types
+    if types.is_string(t) or types.is_large_string(t):
         return "str"
-    if types.is_binary(t) or types.is_large_binary(t) or types.is_binary_view(t) or types.is_fixed_size_binary(t):
+    if types.is_binary(t) or types.is_large_binary(t) or types.is_fixed_size_binary(t):
         return "bytes"
     if _is_number(t):
         return str(np.dtype(t.to_pandas_dtype()))
@@ -88,7 +89,9 @@ def to_columns(table: Any, kinds: Mapping[str, str]) -> tuple[Columns, list[tupl
             ]
             out[name] = strings([v if isinstance(v, str) else None for v in values])
         elif kind in ("bytes", "object"):
-            out[name] = strings(array.to_pylist())
+            found, wrong = _objects(array)
+            bad += [(row, f"values of column {name!r} ({array.type})", reason) for row, reason in wrong]
+            out[name] = strings(found)
         else:
             column, holes = _numbers(array, kind)
             bad += [(row, f"numbers in column {name!r} ({kind})", "null among them") for row in holes]
@@ -107,7 +110,118 @@ def _one(column: Any) -> Any:
             column = pa.concat_arrays(column.chunks)
     if hasattr(column, "storage"):
         column = column.storage
-    return column.dictionary_decode() if hasattr(column.type, "index_type") else column
+    if hasattr(column.type, "index_type"):
+        column = column.dictionary_decode()
+    plain = _no_views(column.type)
+    return column if plain is column.type else column.cast(plain)
+
+
+def without_views(table: Any) -> Any:
+    """A table without view types, which pyarrow cannot take rows from."""
+    for i, field in enumerate(table.schema):
+        plain = _no_views(field.type)
+        if plain is not field.type:
+            table = table.set_column(i, field.with_type(plain), table.column(i).cast(plain))
+    return table
+
+
+def _no_views(t: Any) -> Any:
+    """The type with views (of strings, bytes, lists) replaced at every depth; the same object if it has none."""
+    pa = need("pyarrow", extra="parquet")
+    types = pa.types
+    if types.is_string_view(t):
+        return pa.large_string()
+    if types.is_binary_view(t):
+        return pa.large_binary()
+    if types.is_struct(t):
+        fields = [t.field(i) for i in range(t.num_fields)]
+        plain = [field.with_type(_no_views(field.type)) for field in fields]
+        return t if all(a.type is b.type for a, b in zip(fields, plain, strict=True)) else pa.struct(plain)
+    if types.is_list_view(t) or types.is_large_list_view(t):
+        return (pa.list_ if types.is_list_view(t) else pa.large_list)(_item(t))
+    if types.is_list(t) or types.is_large_list(t) or types.is_fixed_size_list(t):
+        item = _item(t)
+        if item.type is t.value_field.type:
+            return t
+        if types.is_fixed_size_list(t):
+            return pa.list_(item, t.list_size)
+        return (pa.list_ if types.is_list(t) else pa.large_list)(item)
+    return t
+
+
+def _item(t: Any) -> Any:
+    return t.value_field.with_type(_no_views(t.value_type))
+
+
+def _objects(array: Any) -> tuple[list[Any], list[tuple[int, str]]]:
+    """One Python value per row, and the rows that have none as (row, reason)."""
+    try:
+        return _values(array), []
+    except Exception:  # of one row: bytes that are not UTF-8, a struct with a name twice
+        pass
+    values: list[Any] = []
+    bad: list[tuple[int, str]] = []
+    for row in range(len(array)):
+        try:
+            values += _values(array.slice(row, 1))
+        except Exception as error:
+            values.append(None)
+            bad.append((row, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
+    return values, bad
+
+
+def _values(array: Any) -> list[Any]:
+    """`to_pylist`, but with exact times, and the same whether pandas is installed or not."""
+    types = need("pyarrow", extra="parquet").types
+    t = array.type
+    if not _holds_times(t):
+        return array.to_pylist()  # type: ignore[no-any-return]
+    if hasattr(array, "storage"):
+        return _values(array.storage)
+    if types.is_dictionary(t):
+        return _values(array.dictionary_decode())
+    if types.is_struct(t):
+        names = [t.field(i).name for i in range(t.num_fields)]
+        if len(set(names)) != len(names):
+            raise ValueError(f"a struct with a name twice: {', '.join(names)}")
+        rows = zip(*(_values(child) for child in array.flatten()), strict=True)
+        there = array.is_valid().to_pylist()
+        return [dict(zip(names, row, strict=True)) if ok else None for row, ok in zip(rows, there, strict=True)]
+    if types.is_map(t):
+        return [i if i is None else [tuple(pair.values()) for pair in _values(i)] for i in (m.values for m in array)]
+    if types.is_nested(t):
+        return [None if item.values is None else _values(item.values) for item in array]
+    return [_time(scalar, t, types) for scalar in array]
+
+
+def _time(scalar: Any, t: Any, types: Any) -> Any:
+    if not scalar.is_valid or types.is_interval(t):
+        return scalar.as_py()
+    unit: Any = "D" if types.is_date32(t) else "ms" if types.is_date64(t) else t.unit
+    if unit != "ns" or scalar.value % 1000 == 0:
+        try:
+            return (scalar.cast(_in_microseconds(t, types)) if unit == "ns" else scalar).as_py()
+        except (OverflowError, ValueError):
+            pass
+    return (np.timedelta64 if types.is_duration(t) or types.is_time(t) else np.datetime64)(scalar.value, unit)
+
+
+def _in_microseconds(t: Any, types: Any) -> Any:
+    pa = need("pyarrow", extra="parquet")
+    if types.is_timestamp(t):
+        return pa.timestamp("us", t.tz)
+    return pa.duration("us") if types.is_duration(t) else pa.time64("us")
+
+
+def _holds_times(t: Any) -> bool:
+    types = need("pyarrow", extra="parquet").types
+    if types.is_temporal(t):
+        return True
+    if hasattr(t, "storage_type"):
+        return _holds_times(t.storage_type)
+    if types.is_dictionary(t):
+        return _holds_times(t.value_type)
+    return any(_holds_times(t.field(i).type) for i in range(t.num_fields))
 
 
 def _numbers(array: Any, kind: str) -> tuple[Column, list[int]]:

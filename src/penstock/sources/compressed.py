@@ -17,6 +17,12 @@ from penstock.core.optional import need
 from penstock.storage import filesystem
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_NAMES = {".gz": "gzip", ".zst": "Zstandard"}
+# Compressions and archives that are not read, by their first bytes: never text, whatever the file is called.
+_OTHERS = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x04\x22\x4d\x18": "LZ4", b"PK\x03\x04": "zip",
+           b"7z\xbc\xaf\x27\x1c": "7-Zip", b"Rar!\x1a\x07": "RAR", b"\x1f\x9d": "compress (.Z)"}  # fmt: skip
+_BZIP2_BLOCK = b"\x31\x41\x59\x26\x53\x59"  # a text may begin with "BZh"
+_HEAD = 10
 _READ = 1 << 16
 # One Zstandard block of 4 bytes may expand to 128 KB: this much input makes at most 64 MB before the ratio is checked.
 _ZSTD_FEED = 2048
@@ -44,20 +50,30 @@ def kind_of(path: str, options: filesystem.Options = None) -> str:
     'gzip'
     """
     with filesystem.open_read(path, options) as file:
-        head = read_up_to(file, 4)
+        full = read_up_to(file, _HEAD)
+    head = full[:4]
     if head.startswith(_GZIP):
         return "gzip"
     if head == _ZSTD or (len(head) == 4 and head[1:] == b"\x2a\x4d\x18" and 0x50 <= head[0] <= 0x5F):
         return "zstd"
-    for suffix, name in ((".gz", "gzip"), (".zst", "Zstandard")):
-        if path.lower().endswith(suffix):
+    if suffix := promised(path):
+        raise DataError(
+            f"{_NAMES[suffix]} data in a file named {suffix}",
+            got=f"a file that begins with {head!r}" if head else "an empty file",
+            where=path,
+            fix="was the download cut off, or the file never compressed? rename or fetch it again",
+        )
+    for magic, name in _OTHERS.items():
+        if full.startswith(magic) and (name != "bzip2" or full[4:] == _BZIP2_BLOCK):
             raise DataError(
-                f"{name} data in a file named {suffix}",
-                got=f"a file that begins with {head!r}" if head else "an empty file",
-                where=path,
-                fix="was the download cut off, or the file never compressed? rename or fetch it again",
+                "a plain, gzip or Zstandard file", got=f"{name} data", where=path, fix="decompress the file first"
             )
     return "plain"
+
+
+def promised(path: str) -> str:
+    """The suffix by which a name promises compressed data; empty if it does not."""
+    return next((suffix for suffix in _NAMES if path.lower().endswith(suffix)), "")
 
 
 def read_up_to(file: BinaryIO | Stream, n: int) -> bytes:

@@ -33,6 +33,7 @@ Cursor = Mapping[str, int]
 Position = tuple[int, int, int]
 """File number, 1-based line (or record) in it, byte offset (or row) in it."""
 _PICKLED_INDEX = 64 << 20
+_EMPTY = "an empty file"
 
 
 @dataclass(slots=True)
@@ -148,7 +149,7 @@ class LineFiles:
 
     def _has_content(self, file: int) -> bool:
         if not self.stamps[file].size:
-            return False
+            return self._cut_off(file)
         cutter, stream = self._cutter(file)
         try:
             while piece := cutter.next(1 << 16):
@@ -157,6 +158,10 @@ class LineFiles:
             return False
         finally:
             stream.close()
+
+    def _cut_off(self, file: int) -> bool:
+        """Whether a file without a byte is damaged rather than empty: compressed data is never nothing."""
+        return compressed.promised(self.paths[file]) != ""
 
     def _cutter(self, file: int, offset: int = 0, line: int = 0) -> tuple[Cutter, compressed.Stream]:
         self.check(file)
@@ -190,7 +195,8 @@ class LineFiles:
 
     def _build(self, file: int) -> Index:
         if not self.stamps[file].size:
-            return Index(np.empty(0, np.int64), None, 0)
+            cut_off = self._cut_off(file)
+            return Index(np.zeros(int(cut_off), np.int64), None, 0, _EMPTY if cut_off else "")
         starts: list[Ints] = []
         lines: list[Ints] = []
         damage = ""
@@ -367,6 +373,8 @@ class LineFiles:
         chunk, room = Chunk([], [], {}), size
         while file < len(self.paths):
             if not self.stamps[file].size:
+                if self._cut_off(file):
+                    chunk.add_error(self.damaged(file, 1, 0, _EMPTY), (file, 1, 0))
                 file, offset, line = file + 1, 0, 0
                 continue
             cutter, stream = self._cutter(file, offset, line)
@@ -389,7 +397,7 @@ class LineFiles:
                 chunk.cursor = {"file": file, "offset": 0, "line": 0}
                 yield chunk
                 chunk, room = Chunk([], [], {}), size
-        if room < size:
+        if room < size or chunk.errors:  # a file damaged before its first line uses no room
             chunk.cursor = {"file": file, "offset": 0, "line": 0}
             yield chunk
 

@@ -1,9 +1,10 @@
 """Parquet files: rows by number, through pyarrow, reading only the chosen columns.
 
 Opening reads one footer per file. A read decodes the row groups it touches (a Parquet row cannot be decoded alone) and
-keeps the last few, so nearby or shuffled-in-blocks rows are cheap and scattered rows cost a row group each. Strings,
-bytes, dates, structs and lists of anything but numbers are object columns; numbers are arrays; lists of numbers are
-ragged; fixed-size lists of numbers are 2-D. A missing number or number list is a bad record; other nulls are None.
+keeps the last few, so nearby or shuffled-in-blocks rows are cheap and scattered rows cost a row group each. Page
+checksums are verified where the file has them. Strings, bytes, dates, structs, maps and lists of anything but numbers
+are object columns; numbers are arrays; lists of numbers are ragged; fixed-size lists of numbers are 2-D. A missing
+number or number list is a bad record; other nulls are None.
 """
 
 from __future__ import annotations
@@ -19,10 +20,18 @@ from numpy.typing import NDArray
 
 from penstock.core import hashing
 from penstock.core.columns import Columns, scatter
-from penstock.core.errors import BadRecords, DataError, LimitError, RecordError, StateError, UsageError
+from penstock.core.errors import (
+    BadRecords,
+    DataError,
+    LimitError,
+    PenstockError,
+    RecordError,
+    StateError,
+    UsageError,
+)
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.optional import need
-from penstock.sources import arrow
+from penstock.sources import arrow, parquet_footer
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.lines import Chunk, Cursor
@@ -62,7 +71,7 @@ class ParquetFiles:
         self.kinds: dict[str, str] = {}
         counts: list[NDArray[np.int64]] = []
         for path in self.paths:
-            with self._open(path) as file:
+            with self._open(path) as file, _naming(path):
                 counts.append(self._inspect(file, path, columns))
         self._groups = np.concatenate([np.arange(len(c)) for c in counts])
         self._files = np.repeat(np.arange(len(counts)), [len(c) for c in counts])
@@ -98,22 +107,37 @@ class ParquetFiles:
                     where=path,
                     fix="convert the files to one schema",
                 )
+        # Not `group.column(i)`: it ends the process where a column is encrypted or the footer is damaged.
         meta = file.metadata
-        for g in range(meta.num_row_groups):
-            self._check_expansion(meta.row_group(g), set(names), path, g)
-        return np.array([meta.row_group(g).num_rows for g in range(meta.num_row_groups)], np.int64)
+        groups = [meta.row_group(g) for g in range(meta.num_row_groups)]
+        rows = [group.num_rows for group in groups]
+        if any(group.num_columns != meta.num_columns for group in groups) or not 0 <= sum(rows) < 1 << 62:
+            raise _damaged(path, ValueError(f"row groups of {rows[:8]} rows that do not fit its schema"))
+        if min(rows, default=0) < 0:
+            raise _damaged(path, ValueError(f"a row group of {min(rows)} rows"))
+        if any(group.total_byte_size > self.limits.expansion_free_bytes for group in groups):
+            self._check_expansion(self.paths.index(path), set(names))
+        return np.array(rows, np.int64)
 
-    def _check_expansion(self, group: Any, names: set[str], path: str, number: int) -> None:
-        parts = [group.column(i) for i in range(group.num_columns)]
-        parts = [p for p in parts if p.path_in_schema.partition(".")[0] in names]
-        packed, full = sum(p.total_compressed_size for p in parts), sum(p.total_uncompressed_size for p in parts)
-        if not self.limits.expansion_allowed(packed, full):
-            raise LimitError(
-                f"at most {self.limits.expansion} bytes per stored byte",
-                got=f"{full} bytes from {packed}",
-                where=f"{path}, row group {number}",
-                fix="this looks like a decompression bomb; if it is honest, raise limits.expansion",
-            )
+    def _check_expansion(self, file: int, names: set[str]) -> None:
+        for number, sizes in enumerate(self._column_sizes(file)):
+            read = [size for name, size in sizes.items() if name in names]
+            packed, full = sum(stored for stored, _ in read), sum(decoded for _, decoded in read)
+            if not self.limits.expansion_allowed(packed, full):
+                raise LimitError(
+                    f"at most {self.limits.expansion} bytes per stored byte",
+                    got=f"{full} bytes from {packed}",
+                    where=f"{self.paths[file]}, row group {number}",
+                    fix="this looks like a decompression bomb; if it is honest, raise limits.expansion",
+                )
+
+    def _column_sizes(self, file: int) -> list[parquet_footer.Sizes]:
+        return parquet_footer.column_sizes(self.paths[file], self.stamps[file].size, self.limits, self.options)
+
+    def _group_rows(self, file: int) -> list[int]:
+        """Rows of each row group of a file."""
+        rows: list[int] = np.diff(self._firsts)[self._files == file].tolist()
+        return rows
 
     @contextmanager
     def _open(self, path: str) -> Iterator[Any]:
@@ -128,7 +152,10 @@ class ParquetFiles:
                 else need("pyarrow", extra="parquet").OSFile(filesystem.local(path), "rb")
             )
             try:
-                file = pq.ParquetFile(place, thrift_string_size_limit=bound, thrift_container_size_limit=bound)
+                file = pq.ParquetFile(
+                    place, thrift_string_size_limit=bound, thrift_container_size_limit=bound,
+                    page_checksum_verification=True,
+                )  # fmt: skip
             except Exception as error:
                 place.close()
                 raise _damaged(path, error) from error
@@ -160,11 +187,9 @@ class ParquetFiles:
             file = int(self._files[group])
             path = self.paths[file]
             filesystem.check_unchanged(path, self.stamps[file], self.options)
-            with self._open(path) as reader:
-                try:
-                    table = reader.read_row_group(int(self._groups[group]), columns=self.columns, use_threads=False)
-                except Exception as error:
-                    raise _damaged(path, error) from error
+            with self._open(path) as reader, _naming(path):
+                table = reader.read_row_group(int(self._groups[group]), columns=self.columns, use_threads=False)
+                table = arrow.without_views(table)
             if table.num_rows != self._firsts[group + 1] - self._firsts[group]:
                 raise _damaged(path, ValueError(f"row group {self._groups[group]} has {table.num_rows} rows"))
             with self._lock:
@@ -183,8 +208,10 @@ class ParquetFiles:
         errors: list[RecordError] = []
         for group in np.unique(groups).tolist() or [0]:
             places = np.flatnonzero(groups == group)
-            table = self._load(group).take(indices[places] - self._firsts[group])
-            columns, bad = arrow.to_columns(table, self.kinds)
+            loaded = self._load(group)
+            with _naming(self.paths[int(self._files[group])]):
+                table = loaded.take(indices[places] - self._firsts[group])
+                columns, bad = arrow.to_columns(table, self.kinds)
             for row, expected, got in bad:
                 where = self.locate(int(indices[places[row]]))
                 errors.append(
@@ -228,31 +255,36 @@ class ParquetFiles:
     def _iterate_file(self, file: int, row: int) -> Iterator[Chunk]:
         path, done = self.paths[file], 0
         filesystem.check_unchanged(path, self.stamps[file], self.options)
+        sizes, counts = self._column_sizes(file), self._group_rows(file)
+        total = sum(counts)
+        if len(sizes) != len(counts):
+            raise _damaged(path, ValueError(f"{len(sizes)} row groups in its footer, {len(counts)} when it was opened"))
         with self._open(path) as reader:
-            meta = reader.metadata
-            for g in range(meta.num_row_groups):
-                group = meta.row_group(g)
-                if done + group.num_rows <= row:
-                    done += group.num_rows
+            for g, rows in enumerate(counts):
+                if done + rows <= row:
+                    done += rows
                     continue
                 # Rows per chunk come from the row group alone, so chunks are cut the same whoever starts where.
-                step = max(1, int(PIECE_BYTES * group.num_rows / max(1, arrow.column_bytes(group, self.text))))
-                batches = reader.iter_batches(step, row_groups=[g], columns=[self.text], use_threads=False)
-                try:
-                    for batch in batches:
-                        first, done = max(row - done, 0), done + batch.num_rows
-                        if first < batch.num_rows:
-                            chunk = self._chunk(batch.column(0).slice(first), file, done - batch.num_rows + first)
-                            ended = done == meta.num_rows
-                            chunk.cursor = {
-                                "file": file + ended,
-                                "offset": 0 if ended else done,
-                                "line": 0 if ended else done,
-                            }
-                            chunk.file_bytes = int(self.stamps[file].size * (batch.num_rows - first) / meta.num_rows)
-                            yield chunk
-                except OSError as error:
-                    raise _damaged(path, error) from error
+                step = max(1, int(PIECE_BYTES * rows / max(1, sizes[g].get(self.text, (0, 0))[1])))
+                end = done + rows
+                for column in self._batches(reader, g, step, path):
+                    first, done = max(row - done, 0), done + len(column)
+                    if first < len(column):
+                        chunk = self._chunk(column.slice(first), file, done - len(column) + first)
+                        ended = done == total
+                        at = 0 if ended else done
+                        chunk.cursor = {"file": file + ended, "offset": at, "line": at}
+                        chunk.file_bytes = int(self.stamps[file].size * (len(column) - first) / total)
+                        yield chunk
+                if done != end:
+                    raise _damaged(path, ValueError(f"row group {g} of {rows} rows ends at row {done} of the file"))
+
+    def _batches(self, reader: Any, group: int, step: int, path: str) -> Iterator[Any]:
+        """The text column of a row group, `step` rows at a time."""
+        with _naming(path):
+            batches = reader.iter_batches(step, row_groups=[group], columns=[self.text], use_threads=False)
+            for batch in batches:
+                yield batch.column(0)
 
     def _chunk(self, column: Any, file: int, row: int) -> Chunk:
         chunk = Chunk([], [], {})
@@ -297,8 +329,22 @@ class ParquetFiles:
         return f"ParquetFiles({len(self.paths)} files, {len(self)} rows: {', '.join(self.columns)})"
 
 
-def _damaged(path: str, error: Exception) -> DataError:
-    if isinstance(error, DataError | LimitError):
-        raise error
-    reason = " ".join(str(error).split())[:200]
-    return DataError("a readable Parquet file", got=reason, where=path, fix="fetch or write the file again")
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Whatever pyarrow raises inside becomes an error that names the file."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:  # OSError, ArrowInvalid, UnicodeDecodeError of a name, OverflowError, MemoryError...
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: str, error: Exception) -> PenstockError:
+    if isinstance(error, PenstockError):
+        return error
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    fix = "fetch or write the file again"
+    if "crypt" in reason:
+        fix = "columns that are encrypted cannot be read: decrypt the file, or read other columns with columns=[...]"
+    return DataError("a readable Parquet file", got=reason, where=path, fix=fix)

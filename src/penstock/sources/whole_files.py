@@ -28,9 +28,11 @@ class WholeFiles:
         self.options = dict(options or {})
         found = filesystem.expand(paths, options, suffixes)
         stamps = [filesystem.stamp(path, self.options, fresh=False) for path in found]
-        self.empty = [path for path, stamp in zip(found, stamps, strict=True) if not stamp.size]
-        self.paths = [path for path, stamp in zip(found, stamps, strict=True) if stamp.size]
-        self.stamps = [stamp for stamp in stamps if stamp.size]
+        # A compressed file is never without bytes: such a one is damaged, not empty.
+        kept = [bool(stamp.size or compressed.promised(path)) for path, stamp in zip(found, stamps, strict=True)]
+        self.empty = [path for path, keep in zip(found, kept, strict=True) if not keep]
+        self.paths = [path for path, keep in zip(found, kept, strict=True) if keep]
+        self.stamps = [stamp for stamp, keep in zip(stamps, kept, strict=True) if keep]
         self.limits, self.limit = limits, limits.record_bytes
         if not self.paths:
             raise no_records(found)
@@ -53,14 +55,15 @@ class WholeFiles:
         path = self.paths[file]
         if self.stamps[file].size > self.limit:
             raise too_long(path, 1, 0, self.limit, "file")
-        kind = compressed.kind_of(path, self.options)
-        stream = compressed.open_stream(path, kind, self.limits, self.options)
         try:
-            data = compressed.read_up_to(stream, self.limit + 1)
+            kind = compressed.kind_of(path, self.options)
+            stream = compressed.open_stream(path, kind, self.limits, self.options)
+            try:
+                data = compressed.read_up_to(stream, self.limit + 1)
+            finally:
+                stream.close()
         except DataError as error:
             raise RecordError(error.expected, got=error.got, where=error.where, fix=error.fix) from error
-        finally:
-            stream.close()
         if len(data) > self.limit:
             raise too_long(path, 1, 0, self.limit, "file")
         if kind == "plain":
