@@ -65,11 +65,12 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.inputs import open_texts
     from penstock.preparation.prompts import prepare_prompts
     from penstock.preparation.run import prepare
+    from penstock.storage.filesystem import local_only
 
     show = False if args.quiet else True if args.progress else None
     if args.quiet:
         args.interrupted = ""
-    out = Path(args.out)
+    out = Path(local_only(args.out, "--out"))
     prompts = asks_for_prompts(args)
     source = (
         open_records(args) if prompts else open_texts(args.paths, args.format, args.field or "text", args.by or "file")

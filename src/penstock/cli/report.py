@@ -35,9 +35,11 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.inputs import decoder, open_texts, open_tokens
     from penstock.core.local_files import atomic_write
     from penstock.sources.formats import format_of
+    from penstock.storage.filesystem import local_only
     from penstock.view import collect
     from penstock.view.page import page
 
+    out = local_only(args.out, "--out")
     found = format_of(args.path)
     if found.kind == "tokens":
         source = open_tokens(args.path, args.dtype, args.split_id)
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         source = open_texts([args.path], found.name, args.field, args.by)
         facts = collect.of_texts(args.path, source, samples=args.samples, seed=args.seed)
     data = page(facts).encode("utf-8", "backslashreplace")
-    atomic_write(args.out, data)
+    atomic_write(out, data)
     if args.json:
         console.as_json(
             {"out": args.out, "bytes": len(data), "documents": facts.documents, "skipped": facts.skipped.total}

@@ -26,6 +26,7 @@ from penstock.preparation import evict
 from penstock.preparation.run import prepare
 from penstock.sources.base import TextSource
 from penstock.sources.tokens import TokenStore
+from penstock.storage.filesystem import local_only
 from penstock.store.manifest import NAME
 from penstock.tokenizers import as_tokenizer
 
@@ -36,9 +37,9 @@ MOST_REPAIRS = 3
 def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
     """The cache folder: the argument, else `PENSTOCK_CACHE`, else the user's cache folder."""
     if given is not None:
-        return Path(given)
+        return Path(local_only(given, "cache_dir"))
     if named := os.environ.get("PENSTOCK_CACHE"):
-        return Path(named)
+        return Path(local_only(named, "PENSTOCK_CACHE"))
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
@@ -54,10 +55,10 @@ def cached_store(
 
     `limit` bounds the cache in bytes; without it `PENSTOCK_CACHE_LIMIT` does ("50GB"), else 256 GiB.
     """
+    root = cache_folder(cache_dir) / "tokens"  # first: a path that cannot be used is refused before any work
     resolved = as_tokenizer(tokenizer)
     plain = {k: v for k, v in settings.items() if k in ("eos", "shard_tokens", "on_error")}
     key = content_id([source.fingerprint(), orjson.dumps(resolved.identity()), orjson.dumps(plain)])
-    root = cache_folder(cache_dir) / "tokens"
     folder = root / key
     most = evict.limit_of(limit)
 

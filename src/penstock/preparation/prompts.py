@@ -33,6 +33,7 @@ from penstock.sources.lines import Chunk, bare, place
 from penstock.sources.record_texts import record_texts
 from penstock.sources.records import data_kind
 from penstock.steps.loss_runs import RUNS, encode_runs
+from penstock.storage.filesystem import local_only
 
 _DECIDES = ("mask", "max_length", "truncation", "system", "boundary", "specials", "turn")
 
@@ -61,6 +62,7 @@ def prepare_prompts(
     >>> made.documents, ps.open_store(made.path).peek(1)[0]["labels"][-4:].tolist()
     (2, [-100, 50, 0, -100])
     """
+    out = local_only(out, "out")
     if not isinstance(engine, PromptEngine):
         raise UsageError(
             "a PromptEngine",

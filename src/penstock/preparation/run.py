@@ -28,6 +28,7 @@ from penstock.preparation.journal import Done, Journal
 from penstock.sources.base import FileSource, TextSource
 from penstock.sources.lines import Chunk
 from penstock.sources.token_stream import with_end
+from penstock.storage.filesystem import local_only
 from penstock.store.layout import token_dtype
 from penstock.store.manifest import Manifest, read_manifest, write_manifest
 from penstock.store.writer import ShardInfo, ShardWriter
@@ -108,6 +109,7 @@ def prepare(
 
     `eos=True` appends the tokenizer's end token to every document if it has one; an int appends that id.
     """
+    out = local_only(out, "out")
     if engine not in ("auto", "reference"):
         raise UsageError('engine="auto" or "reference"', got=repr(engine))
     _check_settings(shard_tokens, on_error)
@@ -139,7 +141,7 @@ def make_store(
     """Writes the documents of `source`, made by `maker`, into the folder `out`; resumes an interrupted run."""
     _check_settings(shard_tokens, on_error)
     began = time.perf_counter()
-    folder = Path(out)
+    folder = Path(local_only(out, "out"))
     folder.mkdir(parents=True, exist_ok=True)
     run = _Run(source, maker, folder, shard_tokens, on_error, budget)
     with local_files.lock(str(folder / ".lock"), "preparing a token store"):

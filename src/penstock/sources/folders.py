@@ -20,6 +20,7 @@ from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources.formats import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from penstock.sources.names import Names
+from penstock.storage.filesystem import local_only
 from penstock.storage.small_files import Arena, read_whole
 
 Labels = str | Callable[[str], str | int] | None
@@ -53,7 +54,7 @@ class MediaFolder:
         suffixes = self.suffixes if suffixes is None else suffixes
         if identity not in ("sampled", "full"):
             raise UsageError('identity="sampled" or "full"', got=repr(identity))
-        self.root = os.path.abspath(os.fspath(root))
+        self.root = os.path.abspath(local_only(root, "the folder"))
         self.identity, self.limits = identity, limits
         found = sorted(_list(self.root, tuple(s.lower() for s in suffixes)))
         if not found:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from penstock.core.errors import StoreError
 from penstock.sources.formats import Options
 from penstock.sources.tokens import TokenFiles, token_file
+from penstock.storage.filesystem import local_only
 from penstock.store.doctable import search
 
 _MAGIC = b"MMIDIDX\x00\x00"
@@ -34,7 +35,7 @@ def open_megatron(prefix: str | os.PathLike[str], *, vocab_size: int | None = No
 
     The fingerprint covers the full index and sampled tokens, see `TokenFiles.fingerprint`.
     """
-    base = os.fspath(prefix)
+    base = local_only(prefix, "the Megatron prefix")
     if base.endswith((".bin", ".idx")):
         base = base[:-4]
     path = base + ".idx"

@@ -20,7 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, strings
-from penstock.core.errors import BadRecords, DataError, PenstockError, RecordError, UsageError
+from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources.formats import FORMATS
@@ -116,31 +116,29 @@ class TarShards:
         errors: list[RecordError],
     ) -> None:  # fmt: skip
         index, path = self._indexes[shard], self.paths[shard]
-        members = [self._members[int(indices[row])] for row in rows]
-        ranges = [(int(index.starts[m].min()), int((index.offsets[m] + index.sizes[m]).max())) for m in members]
-        wide = [self.limits.record_bytes * len(self.parts) < stop - start for start, stop in ranges]
-        try:
-            if any(wide):
-                raise DataError("parts of a record side by side", got="far apart", where=path)
-            blobs = filesystem.read_ranges(path, ranges, self.options)
-        except PenstockError as error:
-            for row in rows:
+        found = []
+        for row in rows.tolist():
+            member = self._members[int(indices[row])]
+            start = int(index.starts[member].min())
+            stop = int((index.offsets[member] + index.sizes[member]).max())
+            if stop - start > self.limits.record_bytes * len(self.parts):
                 where = f"{path}, record {self.keys[int(indices[row])]!r}"
-                errors.append(RecordError(error.expected, got=error.got, where=where, fix=error.fix, row=int(row)))
-            return
-        for row, member, (start, _), blob in zip(rows, members, ranges, blobs, strict=True):
+                errors.append(RecordError("parts of a record side by side", got="far apart", where=where, row=row))
+            else:
+                found.append((row, member, start, stop))
+        # A shard that cannot be read is no bad record: the error passes, also with on_error="skip".
+        blobs = filesystem.read_ranges(path, [(start, stop) for *_, start, stop in found], self.options)
+        for (row, member, start, _), blob in zip(found, blobs, strict=True):
             payloads = []
             for part, m in zip(self.parts, member, strict=True):
                 head, at = int(index.starts[m]) - start, int(index.offsets[m]) - start
                 payload = blob[at : at + int(index.sizes[m])]
                 whole = xxhash.xxh3_64_intdigest(blob[head:at]) == int(index.head_hashes[m])
                 if not whole or xxhash.xxh3_64_intdigest(payload) != int(index.hashes[m]):
-                    errors.append(
-                        self._changed(path, int(indices[row]), int(row), part, "payload" if whole else "header")
-                    )
+                    errors.append(self._changed(path, int(indices[row]), row, part, "payload" if whole else "header"))
                     break
                 payloads.append(payload)
-            values[int(row)] = payloads
+            values[row] = payloads
 
     def _changed(self, path: str, index: int, row: int, part: str, what: str) -> RecordError:
         return RecordError(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
 from penstock.sources.formats import Options
+from penstock.storage.filesystem import local_only
 from penstock.store.arrays import ArrayTable, OpenArrays, Part
 from penstock.store.doctable import DocTable, OffsetTable, check_range
 from penstock.store.gather import gather_rows
@@ -318,7 +319,7 @@ def without_table(
 
 def listed(paths: Paths) -> list[str]:
     """One path or several, as a list."""
-    return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    return [local_only(path, "a token file") for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
 
 
 def _split_at(files: Sequence[TokenFile], dtype: np.dtype[Any], eos_id: int) -> NDArray[np.int64]:

@@ -8,10 +8,12 @@ block a reader.
 from __future__ import annotations
 
 import glob as globbing
+import io
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import xxhash
@@ -65,6 +67,26 @@ def scheme(path: str) -> str:
 def local(path: str) -> str:
     """Returns a local path without its `file://` or `local://`."""
     return _URL.sub("", path, count=1) if path.startswith(("file://", "local://")) else path
+
+
+def local_only(path: str | os.PathLike[str], what: str) -> str:
+    """Returns a local path without its `file://`; raises if it is a URL of another scheme.
+
+    `what` names the argument, for the error. For folders that are written to and files that are mapped into memory.
+
+    >>> local_only("file:///data/corpus", "out"), local_only("corpus", "out")
+    ('/data/corpus', 'corpus')
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise UsageError(f"{what}: a path as str", got=repr(text), fix="decode it with os.fsdecode")
+    if found := scheme(text):
+        raise UsageError(
+            f"{what}: a local path",
+            got=repr(text),
+            fix=f"use a local path and copy with your storage's own tool, or mount {found}:// as a folder",
+        )
+    return local(text)
 
 
 def filesystem(path: str, options: Options = None) -> Any:
@@ -148,18 +170,16 @@ def _walk(folder: str, suffixes: Sequence[str]) -> list[str]:
 
 def _expand_remote(path: str, options: Options, suffixes: Sequence[str]) -> list[str]:
     fs, name = filesystem(path, options), scheme(path)
-    try:
+    with _reading(path):
         if globbing.has_magic(path.partition("?")[0] if name.startswith("http") else path):
             matches = [m for m in fs.glob(path) if fs.isfile(m)]
         elif name.startswith("http") and not path.endswith("/"):
-            matches = [path] if fs.exists(path) else []
+            matches = [path] if fs.exists(path, strict=True) else []
         elif fs.isfile(path):
             matches = [path]
         else:
             ends = tuple(suffixes)
             matches = [m for m in fs.find(path) if not ends or m.lower().endswith(ends)]
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
     full = sorted(m if _URL.match(m) else fs.unstrip_protocol(m) for m in matches)
     for match in full:
         scheme(match)  # a listing is untrusted: it must not lead to another scheme
@@ -168,10 +188,8 @@ def _expand_remote(path: str, options: Options, suffixes: Sequence[str]) -> list
 
 def check_regular(path: str) -> os.stat_result:
     """Returns the stat of a local file; raises if it is missing, unreadable, a pipe, a device or a folder."""
-    try:
+    with _reading(path):
         found = os.stat(path)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
     if not stat.S_ISREG(found.st_mode):
         kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, device or socket"
         raise DataError("a regular file", got=kind, where=path, fix="name a file")
@@ -179,23 +197,72 @@ def check_regular(path: str) -> os.stat_result:
 
 
 def _unreadable(path: str, error: Exception) -> PenstockError:
+    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # fsspec calls every failed HTTP request "not found"
+    status = getattr(error, "status", None)
+    if status in (404, 410):
+        error = FileNotFoundError()
     if isinstance(error, OSError):
         return storage_error(error, path)
-    fix = "check the path and the storage options"
-    return StorageError("a file that can be read", got=f"{type(error).__name__}: {error}", where=path, fix=fix)
+    got = f"HTTP status {status}" if isinstance(status, int) else f"{type(error).__name__}: {error}"
+    fix = "try again; if it stays so, check the path, your access to it and the storage options"
+    return StorageError("a file that can be read", got=got, where=path, fix=fix)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Whatever a storage library raises is a StorageError of this path."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+class _RemoteFile(io.RawIOBase):
+    """A remote file whose failures are StorageErrors that name it; without a buffer of its own."""
+
+    def __init__(self, path: str, file: Any) -> None:
+        self.name, self._file = path, file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def read(self, size: int = -1) -> bytes:
+        with _reading(self.name):
+            return bytes(self._file.read(size))
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
 
 
 def open_read(path: str, storage_options: Options = None) -> BinaryIO:
     """Opens a file for reading bytes, unbuffered if it is local."""
-    try:
+    with _reading(path):
         if not scheme(path):
             check_regular(local(path))
             return cast(BinaryIO, open(local(path), "rb", buffering=0))
-        return cast(BinaryIO, filesystem(path, storage_options).open(path, "rb"))
-    except (OSError, ValueError) as error:
-        if isinstance(error, PenstockError):
-            raise
-        raise _unreadable(path, error) from error
+        return cast(BinaryIO, _RemoteFile(path, filesystem(path, storage_options).open(path, "rb")))
 
 
 def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> Stamp:
@@ -206,13 +273,11 @@ def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> 
     if not scheme(path):
         found = check_regular(local(path))
         return Stamp(found.st_size, str(found.st_mtime_ns))
-    try:
+    with _reading(path):
         fs = filesystem(path, storage_options)
         if fresh:
             fs.invalidate_cache()
         info = fs.info(path)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
     if info.get("size") is None:
         raise DataError(
             "a file of known size", got="the server does not report it", where=path, fix="download it first"
@@ -244,11 +309,9 @@ def read_ranges(path: str, ranges: Sequence[tuple[int, int]], storage_options: O
         with open_read(path) as file:
             return [read_at(file.fileno(), start, stop, path) for start, stop in ranges]
     fs = filesystem(path, storage_options)
-    try:
+    with _reading(path):
         starts, stops = [r[0] for r in ranges], [r[1] for r in ranges]
         answers: list[bytes] = fs.cat_ranges([path] * len(ranges), starts, stops, on_error="raise")
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
     out = []
     for (start, stop), data in zip(ranges, answers, strict=True):
         # A server without range requests answers with the full file.

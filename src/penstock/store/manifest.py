@@ -19,6 +19,7 @@ import xxhash
 from penstock._version import __version__
 from penstock.core import local_files
 from penstock.core.errors import StoreError, UsageError
+from penstock.storage.filesystem import local_only
 from penstock.store import layout
 from penstock.store.layout import ColumnSpec, canonical_json, count
 from penstock.store.writer import ShardInfo
@@ -186,7 +187,7 @@ def _to_bytes(plain: dict[str, Any]) -> bytes:
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """Reads and checks the manifest of a store, without opening a shard."""
-    path = Path(folder) / NAME
+    path = Path(local_only(folder, "the token store")) / NAME
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size

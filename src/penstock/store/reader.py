@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
+from penstock.storage.filesystem import local_only
 from penstock.store import gather, layout
 from penstock.store.arrays import ArrayTable, OpenArrays, Part, page_range
 from penstock.store.doctable import OffsetTable, check_range
@@ -55,7 +56,7 @@ class TokenStore(TokenStream):
                 got=repr(verify),
                 where="TokenStore",
             )
-        self.path = Path(path)
+        self.path = Path(local_only(path, "the token store"))
         self.verify = verify
         self.manifest = _read(self.path)
         folder = self.path if self.path.is_dir() else self.path.parent

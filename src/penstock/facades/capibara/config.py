@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, get_args
 
 from penstock.core.errors import UsageError
 from penstock.facades.capibara import config_files
+from penstock.storage.filesystem import local_only
 
 Layout = Literal["documents", "windows"]
 Remainder = Literal["drop", "pad", "short"]
@@ -56,7 +57,7 @@ class _File:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a .toml, .yaml, .yml or .json file; fields that are None are left out."""
-        config_files.write(Path(path), self.to_dict())
+        config_files.write(Path(local_only(path, "the file")), self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, as `from_dict` accepts them."""

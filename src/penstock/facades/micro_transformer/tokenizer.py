@@ -23,6 +23,7 @@ from penstock.core.limits import LIMITS
 from penstock.core.optional import need
 from penstock.sources import compressed
 from penstock.sources.formats import Options, format_of, names_files
+from penstock.storage.filesystem import local_only
 from penstock.tokenizers import hf
 from penstock.tokenizers.base import check_texts
 
@@ -108,7 +109,7 @@ class MicroTransformerTokenizer:
 
     def save(self, folder: Paths) -> Path:
         """Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer reads too."""
-        place = Path(folder)
+        place = Path(local_only(folder, "the folder"))
         place.mkdir(parents=True, exist_ok=True)
         config = {
             "tokenizer_class": "PreTrainedTokenizerFast",

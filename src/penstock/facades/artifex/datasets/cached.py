@@ -21,6 +21,7 @@ from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
 from penstock.facades.artifex.datasets.base import BaseDataset
 from penstock.order.lru_cache import LruCache
+from penstock.storage.filesystem import local_only
 
 
 class CachedDataset(BaseDataset):
@@ -48,7 +49,7 @@ class CachedDataset(BaseDataset):
         if cache_size is not None and cache_size < 1:
             raise UsageError("cache_size of at least 1, or None for all", got=repr(cache_size))
         self.data_source = data_source
-        self.cache_dir = None if cache_dir is None else Path(cache_dir)
+        self.cache_dir = None if cache_dir is None else Path(local_only(cache_dir, "cache_dir"))
         self.cache_size = cache_size
         self.cache = LruCache[Any](sys.maxsize if cache_size is None else cache_size)
         self._preprocess = preprocess
