@@ -8,6 +8,7 @@ batch of any size. The batch functions return a new dict and do not change their
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
@@ -19,10 +20,17 @@ from penstock.augment.kinds import AUDIO, IMAGES
 from penstock.augment.operations.tokens import ordinary, picked, random_ids
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
+from penstock.outputs.arrays import is_jax_array
 
 Takes = Literal["row", "batch", "keys"]
 SPECIAL_IDS = (0, 1, 2, 3)
 """PAD, UNK, BOS, EOS of the synthetic text datasets."""
+
+
+class MissingKey(UsageError, KeyError):
+    """A batch without the column that is augmented; also a KeyError."""
+
+    __str__ = UsageError.__str__
 
 
 def augment_image(image: Any, key: Any) -> Any:
@@ -34,12 +42,12 @@ def augment_image(image: Any, key: Any) -> Any:
     >>> augment_image(np.full((4, 4, 3), 0.5, np.float32), jax.random.key(0)).shape
     (4, 4, 3)
     """
-    return _compiled(_image, "row")(_array(image), key)
+    return _compiled(_image, "row")(_array(image, "(H, W, C)", "augment_batch_jit"), key)
 
 
 def augment_image_batch(batch: dict[str, Any], key: Any) -> dict[str, Any]:
     """`augment_image` on every row of `batch["images"]` (N, H, W, C), each with its own randomness."""
-    return {**batch, "images": augment_batch_jit(batch["images"], key)}
+    return {**batch, "images": augment_batch_jit(_named(batch, "images", "augment_batch"), key)}
 
 
 augment_batch = augment_image_batch
@@ -52,7 +60,7 @@ def augment_batch_jit(images: Any, key: Any) -> Any:
     >>> augment_batch_jit(np.zeros((2, 4, 4, 3), np.float32), jax.random.key(0)).shape
     (2, 4, 4, 3)
     """
-    return _compiled(_image, "batch")(_array(images), key)
+    return _compiled(_image, "batch")(_array(images, "(N, H, W, C)", "augment_image"), key)
 
 
 def augment_text_tokens(
@@ -83,7 +91,8 @@ def augment_text_batch(
     special_ids: tuple[int, ...] = SPECIAL_IDS,
 ) -> dict[str, Any]:
     """`augment_text_tokens` on every row of `batch["text_tokens"]` (N, length)."""
-    made = _text(batch["text_tokens"], vocab_size, key, mask_token_id, special_ids, "batch")
+    tokens = _named(batch, "text_tokens", "augment_text_batch")
+    made = _text(tokens, vocab_size, key, mask_token_id, special_ids, "batch")
     return {**batch, "text_tokens": made}
 
 
@@ -102,26 +111,38 @@ def augment_audio(audio: Any, sample_rate: int, key: Any) -> Any:
     ((100,), 1.0)
     """
     _check_rate(sample_rate)
-    return _compiled(_audio, "row")(_array(audio), key)
+    return _compiled(_audio, "row")(_array(audio, "(samples,)", "augment_audio_batch_jit"), key)
 
 
 def augment_audio_batch(batch: dict[str, Any], sample_rate: int, key: Any) -> dict[str, Any]:
     """`augment_audio` on every row of `batch["audio"]` (N, samples)."""
-    return {**batch, "audio": augment_audio_batch_jit(batch["audio"], sample_rate, key)}
+    return {**batch, "audio": augment_audio_batch_jit(_named(batch, "audio", "augment_audio_batch"), sample_rate, key)}
 
 
 def augment_audio_batch_jit(audio: Any, sample_rate: int, key: Any) -> Any:
     """`augment_audio` on waveforms (N, samples): one compiled program per batch."""
     _check_rate(sample_rate)
-    return _compiled(_audio, "batch")(_array(audio), key)
+    return _compiled(_audio, "batch")(_array(audio, "(N, samples)", "augment_audio"), key)
 
 
 def _jax() -> Any:
     return need("jax", extra="jax", purpose="for augmentation from JAX keys")
 
 
-def _array(value: Any) -> Any:
-    return need("jax.numpy", extra="jax").asarray(value)
+def _array(value: Any, shape: str, other: str) -> Any:
+    """`value` as a JAX array; raises unless it has the axes that `shape` names. `other` takes one axis more or less."""
+    array = need("jax.numpy", extra="jax").asarray(value)
+    if array.ndim != len(shape.strip("(),").split(",")):
+        raise UsageError(f"an array of shape {shape}", got=f"shape {array.shape}", fix=f"{other}() for the other shape")
+    return array
+
+
+def _named(batch: dict[str, Any], name: str, where: str) -> Any:
+    if name not in batch:
+        near = difflib.get_close_matches(name, map(str, batch), 1)
+        fix = f"batch[{name!r}] = batch.pop({near[0]!r})" if near else f"put the array under {name!r}"
+        raise MissingKey(f"a batch with {name!r}", got=f"{sorted(map(str, batch))}", where=where, fix=fix)
+    return batch[name]
 
 
 def augment_columns(batch: dict[str, Any], keys: Any, text: Any) -> dict[str, Any]:
@@ -131,9 +152,9 @@ def augment_columns(batch: dict[str, Any], keys: Any, text: Any) -> dict[str, An
     """
     made = {}
     if "images" in batch:
-        made["images"] = _compiled(_image, "keys")(_array(batch["images"]), keys)
+        made["images"] = _compiled(_image, "keys")(_array(batch["images"], "(N, H, W, C)", "augment_image"), keys)
     if "audio" in batch:
-        made["audio"] = _compiled(_audio, "keys")(_array(batch["audio"]), keys)
+        made["audio"] = _compiled(_audio, "keys")(_array(batch["audio"], "(N, samples)", "augment_audio"), keys)
     if "text_tokens" in batch:
         arguments = text.vocab_size, keys, text.unk_token_id, text.special
         made["text_tokens"] = _text(batch["text_tokens"], *arguments, "keys")
@@ -195,15 +216,17 @@ def _audio(audio: Any, keys: Any) -> Any:
 
 def _text(tokens: Any, vocab_size: int, key: Any, mask_id: int, special_ids: tuple[int, ...], takes: Takes) -> Any:
     special = tuple(sorted(set(special_ids)))
-    choices = vocab_size - sum(1 for one in special if one < vocab_size)
-    if choices < 1:
+    traced = is_jax_array(vocab_size)  # inside a jitted function its value is not known
+    choices = vocab_size - (len(special) if traced else sum(1 for one in special if one < vocab_size))
+    if not traced and choices < 1:
         raise UsageError(
             "a vocabulary with at least one id that is not special",
             got=f"vocab_size={vocab_size}, special_ids={special}",
             where="augment_text_tokens",
             fix="pass the size of the tokenizer's vocabulary",
         )
-    return _compiled(_tokens, takes, mask_id, special)(_array(tokens), key, choices)
+    shape, other = ("(length,)", "augment_text_batch_jit") if takes == "row" else ("(N, length)", "augment_text_tokens")
+    return _compiled(_tokens, takes, mask_id, special)(_array(tokens, shape, other), key, choices)
 
 
 def _tokens(tokens: Any, keys: Any, mask_id: int, special: tuple[int, ...], choices: Any) -> Any:
@@ -218,5 +241,5 @@ def _tokens(tokens: Any, keys: Any, mask_id: int, special: tuple[int, ...], choi
 
 
 def _check_rate(sample_rate: int) -> None:
-    if not sample_rate > 0:
+    if not is_jax_array(sample_rate) and not sample_rate > 0:
         raise UsageError("a sample rate above 0", got=repr(sample_rate), where="augment_audio", fix="sample_rate=16000")

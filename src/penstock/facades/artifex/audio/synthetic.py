@@ -19,9 +19,10 @@ from penstock.core.columns import Columns, strings
 from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
 from penstock.facades.artifex.audio.config import AudioModalityConfig
+from penstock.facades.artifex.datasets.batches import columns_of, padded
 from penstock.facades.artifex.datasets.draw import F32, F64, normal_grid, sine
-from penstock.facades.artifex.datasets.generated import GeneratedDataset, one_of
-from penstock.outputs.arrays import jax_array, stack_arrays
+from penstock.facades.artifex.datasets.generated import GeneratedDataset, checked_config, in_order, one_of
+from penstock.outputs.arrays import jax_array
 
 ARRAYS = ("audio", "mel")
 
@@ -76,7 +77,7 @@ class SyntheticAudioDataset(GeneratedDataset):
         *,
         rngs: Any = None,
     ) -> None:
-        super().__init__(config or AudioModalityConfig(), split, rngs=rngs)
+        super().__init__(checked_config(config, AudioModalityConfig, type(self).__name__), split, rngs=rngs)
         self.set_size(n_samples)
         self.n_samples = self._size
         self.name = name
@@ -129,11 +130,17 @@ class SyntheticAudioDataset(GeneratedDataset):
         }
 
     def collate_fn(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Builds a batch from samples: waveforms and mel spectrograms are stacked, everything else is a list."""
+        """Builds a batch from samples: waveforms and mel spectrograms are stacked, everything else is a list.
+
+        Those of different lengths are padded with 0 to the longest; `audio_mask` and `mel_mask` are then True where
+        there is sound.
+        """
         if not samples:
             raise UsageError("at least one sample", got="none", where="collate_fn")
-        columns = {name: [sample[name] for sample in samples] for name in samples[0]}
-        return {name: stack_arrays(values) if name in ARRAYS else values for name, values in columns.items()}
+        batch: dict[str, Any] = {}
+        for name, values in columns_of(samples).items():
+            batch.update(padded(name, values, axis=-1) if name in ARRAYS else {name: values})
+        return batch
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "audio_types": self.audio_types}
@@ -151,7 +158,10 @@ def create_audio_dataset(
 ) -> SyntheticAudioDataset:
     """Creates a dataset by name: "synthetic". Further arguments go to its class.
 
+    The first two arguments may come in either order.
+
     >>> len(create_audio_dataset(n_samples=12))
     12
     """
+    dataset_type, config = in_order(dataset_type, config)
     return TYPES[one_of("dataset_type", dataset_type, TYPES)](config, **options)

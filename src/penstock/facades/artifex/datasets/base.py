@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from penstock.core.pickling import Portable
 from penstock.facades.artifex.datasets.batches import batch_of_columns, collate, sample_of_columns
 from penstock.facades.artifex.datasets.config import plain_config
 from penstock.facades.artifex.datasets.cursor import Cursor
-from penstock.facades.artifex.datasets.rngs import Streams
+from penstock.facades.artifex.datasets.rngs import as_streams, draws_of, next_seed, set_draws
 from penstock.facades.artifex.datasets.scan import Scan
 from penstock.plan import state as states
 from penstock.sources.arrays import Arrays
@@ -36,6 +36,13 @@ CHUNK = 64
 
 class _NoLength(UsageError, TypeError):
     """No `__len__`: also a TypeError, so that `list(dataset)` works without one."""
+
+
+class _NotInitialised(UsageError, AttributeError):
+    """Also an AttributeError, so that `hasattr` and `getattr` with a default work."""
+
+
+_SET_BY_INIT = frozenset({"config", "split", "rngs", "seed", "_cursor"})
 
 
 class BaseDataset(Portable):
@@ -57,9 +64,19 @@ class BaseDataset(Portable):
     def __init__(self, config: Any = None, split: str = "train", *, rngs: Any = None) -> None:
         self.config = config
         self.split = split
-        self.rngs = Streams(rngs)
-        self.seed = self.rngs.seed  # the integer seed derived from `rngs=`
+        self.rngs = as_streams(rngs)  # an object with streams, such as nnx.Rngs, is kept as it is
+        self.seed = next_seed(rngs)  # the integer seed derived from `rngs=`
         self._cursor = Cursor(randomness.key(self.seed, "get_batch", str(split)))
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for attributes that are missing."""
+        if name in _SET_BY_INIT:
+            raise _NotInitialised(
+                f"super().__init__(config, split, rngs=rngs) in {type(self).__name__}.__init__",
+                got=f"an object without {name!r}",
+                fix="call it first",
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # Methods that a subclass defines.
 
@@ -155,7 +172,7 @@ class BaseDataset(Portable):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position of `get_batch` and the number of keys drawn, as plain JSON."""
-        return states.write("dataset", {"position": self._cursor.position, "draws": self.rngs.state_dict()})
+        return states.write("dataset", {"position": self._cursor.position, "draws": draws_of(self.rngs)})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from a saved position."""
@@ -165,7 +182,7 @@ class BaseDataset(Portable):
             raise StateError("draws as {stream: count} in the state", got=repr(draws)[:80], fix=states.UNCHANGED)
         counts = {str(name): states.number(draws, name) for name in draws}
         self._cursor.position = states.number(saved, "position")
-        self.rngs.load_state_dict(counts)
+        set_draws(self.rngs, counts)
 
     # Internal.
 
@@ -205,7 +222,7 @@ class BaseDataset(Portable):
     def samples_at(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Returns these samples, read together if the dataset can."""
         if self._defines("__getitem__"):
-            return [self[index] for index in indices]
+            return [self._sample(self[index], "__getitem__") for index in indices]
         if self._defines("read"):
             columns = self.read(np.asarray(indices, np.int64))
             return [self.sample_from(columns, row) for row in range(len(indices))]
@@ -213,6 +230,12 @@ class BaseDataset(Portable):
             raise self._missing("__getitem__")
         scan: Scan = self.__dict__.setdefault("_scan", Scan(self.__iter__))
         return scan.take(indices)
+
+    def _sample(self, sample: Any, method: str) -> dict[str, Any]:
+        """One sample that the subclass returned; raises unless it is a dict."""
+        if isinstance(sample, Mapping):
+            return dict(sample)
+        raise not_a_dict(sample, f"{type(self).__name__}.{method}")
 
     def _missing(self, method: str, kind: type[UsageError] = UsageError) -> UsageError:
         return kind(
@@ -233,6 +256,15 @@ def _host(value: Any) -> Any:
     return np.asarray(value) if hasattr(value, "__array__") else value
 
 
+def not_a_dict(sample: Any, where: str) -> UsageError:
+    """The error for a sample that is not a dict."""
+    if isinstance(sample, tuple):
+        names = ", ".join(f'"{name}": sample[{i}]' for i, name in enumerate(("images", "labels")[: len(sample)]))
+        fix = f"name the parts: {{{names}}}" + (", ..." if len(sample) > 2 else "")
+        return UsageError("a dict as each sample", got=f"a tuple of {len(sample)}", where=where, fix=fix)
+    return UsageError("a dict as each sample", got=type(sample).__name__, where=where, fix='{"data": sample}')
+
+
 class _Sequence(BaseDataset):
     """A plain sequence of samples as a dataset."""
 
@@ -245,7 +277,9 @@ class _Sequence(BaseDataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         sample = self.items[index]
-        return dict(sample) if isinstance(sample, dict) else {"data": sample}
+        if isinstance(sample, tuple):
+            raise not_a_dict(sample, f"sample {index} of a {type(self.items).__name__}")
+        return dict(sample) if isinstance(sample, Mapping) else {"data": sample}
 
 
 def as_dataset(dataset: Any) -> BaseDataset:

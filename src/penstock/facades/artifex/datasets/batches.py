@@ -1,7 +1,8 @@
 """Builds samples, and batches of JAX arrays, from columns or samples.
 
 Numbers become JAX arrays. Text and other objects become Python lists, since a device cannot hold them. In a batch
-`index` is named `indices`, `path` `paths` and a `text` of strings `texts`.
+`index` is named `indices`, `path` `paths` and a `text` of strings `texts`. Rows of different lengths are padded with 0
+to the longest; then `x_mask`, True where `x` holds values, is added to the batch.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from penstock.core.columns import Column, Columns, Ragged
+from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import UsageError
 from penstock.outputs.arrays import is_jax_array, jax_array, stack_arrays
 
@@ -24,6 +26,8 @@ def is_numeric(value: Any) -> bool:
         return True
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind in "biufc"
+    if isinstance(value, list) and value:
+        return all(isinstance(one, bool | int | float | np.number) for one in value)
     return isinstance(value, bool | int | float)
 
 
@@ -44,22 +48,36 @@ def batch_of_columns(columns: Columns) -> dict[str, Any]:
     >>> sorted(batch_of_columns({"index": np.arange(2), "x": np.zeros((2, 3))}))
     ['indices', 'x']
     """
-    return {batch_name(name, _holds_numbers(column)): _convert(name, column) for name, column in columns.items()}
+    batch: dict[str, Any] = {}
+    for name, column in columns.items():
+        if isinstance(column, Ragged):
+            batch.update(padded(batch_name(name, True), list(column)))
+        elif column.dtype == object:
+            batch[batch_name(name, False)] = list(column)
+        else:
+            batch[batch_name(name, True)] = jax_array(column)
+    return batch
 
 
-def _holds_numbers(column: Column) -> bool:
-    return not isinstance(column, Ragged) and column.dtype != object
+def padded(name: str, values: Sequence[Any], axis: int = 0) -> dict[str, Any]:
+    """Stacks arrays that differ in length along one axis: padded with 0 to the longest, with a mask if any is shorter.
+
+    >>> {name: array.tolist() for name, array in padded("x", [np.array([1, 2]), np.array([3])]).items()}
+    {'x': [[1, 2], [3, 0]], 'x_mask': [[True, True], [True, False]]}
+    """
+    lengths = np.array([np.shape(value)[axis] for value in values])
+    if (lengths == lengths[0]).all():
+        return {name: stack_arrays(values)}
+    longest = int(lengths.max())
+    arrays = [np.asarray(value) for value in values]
+    rows = np.stack([_longer(array, longest, axis) for array in arrays])
+    return {name: jax_array(rows), f"{name}_mask": jax_array(np.arange(longest) < lengths[:, None])}
 
 
-def _convert(name: str, column: Column) -> Any:
-    """Converts a column to a JAX array, or to a list if it holds objects."""
-    if isinstance(column, Ragged):
-        raise UsageError(
-            f"rows of one shape in {name!r}",
-            got=f"lengths from {column.lengths.min(initial=0)} to {column.lengths.max(initial=0)}",
-            fix="pad them in the dataset, or use penstock.Pipeline(dataset).pad(...)",
-        )
-    return list(column) if column.dtype == object else jax_array(column)
+def _longer(array: NDArray[Any], length: int, axis: int) -> NDArray[Any]:
+    edges = [(0, 0)] * array.ndim
+    edges[axis] = (0, length - array.shape[axis])
+    return np.pad(array, edges)
 
 
 def sample_of_columns(columns: Columns, row: int) -> dict[str, Any]:
@@ -71,7 +89,7 @@ def sample_of_columns(columns: Columns, row: int) -> dict[str, Any]:
 
 
 def collate(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Builds a batch from samples: numbers are stacked, everything else becomes a list.
+    """Builds a batch from samples: numbers are stacked, sequences of different lengths padded, all else is a list.
 
     >>> collate([{"text": "a", "index": 0}, {"text": "b", "index": 1}])["texts"]
     ['a', 'b']
@@ -79,22 +97,49 @@ def collate(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not samples:
         raise UsageError("at least one sample", got="none", fix="use at least one index")
     batch: dict[str, Any] = {}
-    for name, first in samples[0].items():
-        try:
-            values = [sample[name] for sample in samples]
-        except KeyError as error:
-            raise UsageError(
-                f"the same keys in every sample: {sorted(samples[0])}",
-                got=f"one without {name!r}",
-                fix="return the same keys in every sample",
-            ) from error
-        numeric = is_numeric(first)
-        shapes = {tuple(np.shape(value)) for value in values} if numeric else set()
-        if len(shapes) > 1:
-            raise UsageError(
-                f"samples of one shape in {name!r}",
-                got=f"{sorted(shapes)[:3]}",
-                fix="resize, pad or crop them in the dataset",
-            )
-        batch[batch_name(name, numeric)] = stack_arrays(values) if numeric else values
+    for name, values in columns_of(samples).items():
+        numeric = [is_numeric(value) for value in values]
+        batch.update(_column(name, batch_name(name, all(numeric)), values, numeric))
     return batch
+
+
+def _column(name: str, out: str, values: list[Any], numeric: list[bool]) -> dict[str, Any]:
+    """The column `out` of the values of one key, and its mask if they are padded."""
+    if all(isinstance(value, dict) for value in values):
+        inner = columns_of(values, f" of {name!r}")
+        made = (
+            (key, _column(f"{name}.{key}", key, parts, list(map(is_numeric, parts)))) for key, parts in inner.items()
+        )
+        return {out: {key: value for _, part in made for key, value in part.items()}}
+    if not any(numeric):
+        return {out: values}
+    if not all(numeric):
+        odd = values[numeric.index(False)]
+        raise UsageError(
+            f"numbers in {name!r} of every sample", got=f"{type(odd).__name__}", fix="return one type in every sample"
+        )
+    arrays = [np.asarray(value) if isinstance(value, list) else value for value in values]
+    shapes = {tuple(np.shape(value)) for value in arrays}
+    if len(shapes) == 1:
+        return {out: stack_arrays(arrays)}
+    if {len(shape) for shape in shapes} != {1}:
+        raise UsageError(
+            f"samples of one shape in {name!r}",
+            got=f"{sorted(shapes)[:3]}",
+            fix="resize, pad or crop them in the dataset; sequences of numbers are padded",
+        )
+    return padded(out, arrays)
+
+
+def columns_of(samples: Sequence[dict[str, Any]], where: str = "") -> dict[str, list[Any]]:
+    """The values of samples by key; raises unless all have the same keys."""
+    names = list(samples[0])
+    for sample in samples:
+        if len(sample) != len(names) or any(name not in sample for name in names):
+            odd = sorted(set(map(str, names)) ^ set(map(str, sample)))
+            raise UsageError(
+                f"the same keys in every sample{where}: {sorted(map(str, names))}",
+                got=f"one without {odd[0]!r}" if odd[0] in names else f"one with {odd[0]!r} too",
+                fix="return the same keys in every sample",
+            )
+    return {name: [sample[name] for sample in samples] for name in names}

@@ -1,8 +1,9 @@
 """A dataset that preprocesses each record once and caches it in memory, and on disk if `cache_dir` is set.
 
 Files are named by a hash of the record and of the preprocessing code, so that another dataset or a changed function
-never reads a wrong one. They are plain `.npy`, written atomically; a damaged one is written again. Nothing is
-unpickled. Memory holds `cache_size` records; the least recently used are evicted first.
+never reads a wrong one. Of a record that is the path of a file, its size and modification time count too. They are
+plain `.npy`, written atomically; a damaged one is written again. Nothing is unpickled. Memory holds `cache_size`
+records; the least recently used are evicted first.
 """
 
 from __future__ import annotations
@@ -69,12 +70,14 @@ class CachedDataset(BaseDataset):
         return {"data": self._load_and_preprocess(place), "index": place}
 
     def _load_and_preprocess(self, index: int) -> Any:
-        return self.cache.get(index, lambda: self._preprocessed(self.data_source[index]))
+        raw = self.data_source[index]
+        version = _file_version(raw)
+        return self.cache.get((index, *version), lambda: self._preprocessed(raw, version))
 
-    def _preprocessed(self, raw: Any) -> Any:
+    def _preprocessed(self, raw: Any, version: tuple[int, ...]) -> Any:
         if self.cache_dir is None:
             return self._expensive_preprocessing(raw)
-        path = self.cache_dir / f"{self._content(raw)}.npy"
+        path = self.cache_dir / f"{self._content(raw, version)}.npy"
         try:
             with open(path, "rb") as file:
                 return read_npy(file)
@@ -89,13 +92,25 @@ class CachedDataset(BaseDataset):
             np.save(out, made, allow_pickle=False)
         return made
 
-    def _content(self, raw: Any) -> str:
+    def _content(self, raw: Any, version: tuple[int, ...]) -> str:
         own = code_id(self._preprocess or type(self)._expensive_preprocessing)
         try:
-            return hashing.content_id([own, np.asarray(raw) if hasattr(raw, "__array__") else raw])
+            raw = os.fspath(raw) if isinstance(raw, os.PathLike) else raw
+            return hashing.content_id([own, np.asarray(raw) if hasattr(raw, "__array__") else raw, *version])
         except TypeError as error:
             raise UsageError(
                 "records of text, bytes, numbers or arrays to cache on disk",
                 got=type(raw).__name__,
                 fix="cache_dir=None caches any object in memory",
             ) from error
+
+
+def _file_version(raw: Any) -> tuple[int, ...]:
+    """Size and modification time of the file that a record names; empty for other records."""
+    if not isinstance(raw, str | os.PathLike):
+        return ()
+    try:
+        facts = os.stat(raw)
+    except (OSError, ValueError):  # a text, or a file that is not there
+        return ()
+    return facts.st_size, facts.st_mtime_ns

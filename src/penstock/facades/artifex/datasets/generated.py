@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Collection
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +49,33 @@ def one_of(what: str, value: str, known: Collection[str]) -> str:
     >>> one_of("pattern_type", "circles", ["random", "circles"])
     'circles'
     """
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         names = ", ".join(repr(name) for name in known)
-        raise UsageError(f"{what} one of {names}", got=repr(value), fix=f"{what}={next(iter(known))!r}")
+        near = difflib.get_close_matches(str(value), known, 1, cutoff=0.5) or [next(iter(known))]
+        raise UsageError(f"{what} one of {names}", got=repr(value), fix=f"{what}={near[0]!r}")
     return value
+
+
+C = TypeVar("C")
+
+
+def checked_config(config: Any, kind: type[C], where: str) -> C:
+    """Returns `config`, or a default one for None; raises unless it is of the kind that the dataset reads."""
+    if config is None:
+        return kind()
+    if not isinstance(config, kind):
+        raise UsageError(f"config: {kind.__name__}", got=type(config).__name__, where=where, fix=f"{kind.__name__}()")
+    return config
+
+
+def in_order(dataset_type: Any, config: Any) -> tuple[Any, Any]:
+    """Returns (dataset_type, config) of a factory that was called with the two in either order.
+
+    >>> in_order(None, "simple"), in_order("simple", None), in_order("synthetic", "simple")  # the last: one by default
+    (('simple', None), ('simple', None), ('simple', None))
+    """
+    if isinstance(config, str):
+        return config, None if isinstance(dataset_type, str) else dataset_type
+    return (
+        ("synthetic", dataset_type) if config is None and not isinstance(dataset_type, str) else (dataset_type, config)
+    )

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.codecs.npy import read_npy
 from penstock.core.errors import RecordError, UsageError
 from penstock.core.hashing import content_id
+from penstock.facades.artifex.audio.config import AudioModalityConfig
 from penstock.facades.artifex.datasets.base import BaseDataset
+from penstock.facades.artifex.image.modality import ImageModality, ImageModalityConfig
 from penstock.storage.filesystem import file_id
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 SOUNDS = frozenset({".wav", ".flac", ".ogg", ".opus", ".mp3"})
 
 
-def load_file(path: str) -> Any:
-    """Loads a file by its extension: `.npy` as an array, images as uint8 (H, W, C), audio as float32 (n,)."""
+def load_file(path: str, config: Any = None) -> Any:
+    """Loads a file by its extension: `.npy` as an array, images as uint8 (H, W, C), audio as float32 (n,).
+
+    Images and audio are brought to the size, or to the sample rate and duration, of a configuration of their kind.
+    """
     ending = Path(path).suffix.lower()
     if ending == ".npy":
         try:
@@ -31,11 +40,16 @@ def load_file(path: str) -> Any:
     if ending in IMAGES:
         from penstock.codecs.image.decode import decode as decode_image
 
-        return decode_image(Path(path).read_bytes(), where=path)
+        pixels = decode_image(Path(path).read_bytes(), where=path)
+        return ImageModality(config).pixels(pixels) if isinstance(config, ImageModalityConfig) else pixels
     if ending in SOUNDS:
         from penstock.codecs.audio.decode import decode as decode_audio
 
-        return decode_audio(path, where=path)
+        if not isinstance(config, AudioModalityConfig):
+            return decode_audio(path, where=path)
+        return _waveform(
+            decode_audio(path, duration=config.duration, sample_rate=config.sample_rate, where=path), config
+        )
     raise UsageError(
         "a path with the extension .npy, of an image or of audio",
         got=path,
@@ -44,10 +58,20 @@ def load_file(path: str) -> Any:
     )
 
 
+def _waveform(audio: NDArray[np.float32], config: AudioModalityConfig) -> NDArray[np.float32]:
+    """Cut or padded to the configured length, and scaled to a peak of 1 if that is configured."""
+    out = np.zeros(config.samples, np.float32)
+    out[: len(audio)] = audio[: config.samples]
+    peak = np.abs(out).max(initial=0)
+    return out / peak if config.normalize and peak > 0 else out
+
+
 class MemoryEfficientDataset(BaseDataset):
     """Samples `{"data": array, "index": i}`; creating it reads nothing.
 
-    Pass `load=`, or define `_load_sample(index)` in a subclass.
+    With an `ImageModalityConfig` images have its size, channels and scale; with an `AudioModalityConfig` audio has its
+    sample rate and duration (cut, or padded with silence). Pass `load=`, or define `_load_sample(index)` in a subclass,
+    for arrays of your own, which are left unchanged.
 
     >>> import numpy as np
     >>> dataset = MemoryEfficientDataset(None, ["a", "bb"], load=lambda path: np.full(2, len(path)))
@@ -72,7 +96,7 @@ class MemoryEfficientDataset(BaseDataset):
 
     def _load_sample(self, index: int) -> Any:
         path = self.data_paths[index]
-        return load_file(path) if self._load is None else self._load(path)
+        return load_file(path, self.config) if self._load is None else self._load(path)
 
     def __len__(self) -> int:
         return len(self.data_paths)
@@ -87,4 +111,8 @@ class MemoryEfficientDataset(BaseDataset):
     def fingerprint(self) -> str:
         """Returns a hash of the files' bytes; with a custom `load` or `_load_sample`, of every record."""
         own = self._load is not None or type(self)._load_sample is not MemoryEfficientDataset._load_sample
-        return super().fingerprint() if own else content_id(["files", *map(file_id, self.data_paths)])
+        if own:
+            return super().fingerprint()
+        made = isinstance(self.config, ImageModalityConfig | AudioModalityConfig)
+        config = [json.dumps(self.config.plain(), sort_keys=True)] if made else []
+        return content_id(["files", *config, *map(file_id, self.data_paths)])

@@ -1,8 +1,9 @@
 """Converts a dataset's `rngs=` argument to one integer seed, and to named streams of JAX keys.
 
-Accepts None (seed 0), an integer, a JAX random key, and any object with named streams such as `nnx.Rngs`. Only the
-base key of a stream is read, never its counter: the data does not depend on other draws from it. `nnx.Rngs(7)`,
-`jax.random.key(7)` and `7` are the same seed.
+Accepts None (seed 0), an integer, a JAX random key, and any object with named streams such as `nnx.Rngs`. A fresh
+`nnx.Rngs(7)`, `jax.random.key(7)` and `7` are the same seed. A dataset draws once from the stream `sample` (or
+`default`, or `params`) of an object with counters, as a layer does: a second dataset made from the same `nnx.Rngs` has
+another seed. The same program draws the same seeds in every process.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FIX = "rngs=0, rngs=nnx.Rngs(0) or rngs=jax.random.key(0)"
 
 
 def seed_of(rngs: Any) -> int:
-    """Returns the integer seed of `rngs`.
+    """Returns the integer seed that `rngs` has now, and does not draw from it where it can be read without.
 
     >>> seed_of(None), seed_of(7)
     (0, 7)
@@ -34,14 +35,76 @@ def seed_of(rngs: Any) -> int:
         return int(rngs)
     if is_jax_array(rngs):  # checked first: an object with streams may have every attribute
         return _of_key(rngs)
-    stream = next((s for name in ("sample", "default", "params") if (s := getattr(rngs, name, None)) is not None), None)
-    if stream is None:
-        raise UsageError("rngs: a seed, a random key or an object with streams", got=type(rngs).__name__, fix=_FIX)
+    stream = _stream(rngs)
     key: Any = getattr(stream, "key", None)
     if key is None and callable(stream):
         return _of_key(stream())
-    read = getattr(key, "get_value", None)  # a framework's variable that holds the key
-    return _of_key(read() if callable(read) else getattr(key, "value", key))
+    base, drawn = _of_key(_value(key)), _count(stream)
+    return randomness.key(base, "draw", drawn) >> 1 if drawn else base
+
+
+def next_seed(rngs: Any) -> int:
+    """Returns the seed of a new dataset, and advances the stream it was drawn from if that counts its draws.
+
+    >>> streams = Streams(7)
+    >>> next_seed(streams), next_seed(streams)
+    (7, 7)
+    """
+    seed = seed_of(rngs)
+    if has_streams(rngs) and getattr(stream := _stream(rngs), "key", None) is not None:
+        stream()
+    return seed
+
+
+def has_streams(rngs: Any) -> bool:
+    """Whether `rngs` is an object with named streams of its own, such as `nnx.Rngs`."""
+    plain = rngs is None or isinstance(rngs, int | np.integer | Streams) or is_jax_array(rngs)
+    return not plain and getattr(rngs, "sample", getattr(rngs, "default", getattr(rngs, "params", None))) is not None
+
+
+def as_streams(rngs: Any) -> Any:
+    """Returns an object with named streams as it is, and `Streams` for a seed or a key."""
+    return rngs if has_streams(rngs) or isinstance(rngs, Streams) else Streams(rngs)
+
+
+def draws_of(rngs: Any) -> dict[str, int]:
+    """The number of keys drawn from each stream, where the object counts them."""
+    if isinstance(rngs, Streams):
+        return rngs.state_dict()
+    return {str(name): _count(stream) for name, stream in _items(rngs)}
+
+
+def set_draws(rngs: Any, counts: dict[str, int]) -> None:
+    """Sets the number of keys drawn from each stream; streams that the object does not have are left out."""
+    if isinstance(rngs, Streams):
+        rngs.load_state_dict(counts)
+        return
+    for name, stream in _items(rngs):
+        if name in counts:
+            stream.count[...] = counts[name]
+
+
+def _items(rngs: Any) -> list[tuple[str, Any]]:
+    items = getattr(type(rngs), "items", None)  # of the class: the object may return a stream for any name
+    return [(name, s) for name, s in items(rngs) if getattr(s, "count", None) is not None] if callable(items) else []
+
+
+def _stream(rngs: Any) -> Any:
+    stream = next((s for name in ("sample", "default", "params") if (s := getattr(rngs, name, None)) is not None), None)
+    if stream is None:
+        raise UsageError("rngs: a seed, a random key or an object with streams", got=type(rngs).__name__, fix=_FIX)
+    return stream
+
+
+def _value(variable: Any) -> Any:
+    """The array in a framework's variable."""
+    read = getattr(variable, "get_value", None)
+    return read() if callable(read) else getattr(variable, "value", variable)
+
+
+def _count(stream: Any) -> int:
+    count = _value(getattr(stream, "count", None))
+    return 0 if count is None else int(np.asarray(count))
 
 
 def _of_key(key: Any) -> int:

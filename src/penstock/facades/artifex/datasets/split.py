@@ -30,7 +30,9 @@ class SubsetDataset(BaseDataset):
     def __init__(self, dataset: Any, indices: Any, split: str | None = None, *, rngs: Any = None) -> None:
         self.dataset = as_dataset(dataset)
         base = self.dataset
-        super().__init__(base.config, split or base.split, rngs=base.rngs if rngs is None else rngs)
+        super().__init__(base.config, split or base.split, rngs=base.seed if rngs is None else rngs)
+        if rngs is None:
+            self.rngs = base.rngs
         self.indices = base.check_indices(indices)
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock.core import randomness
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
-from penstock.facades.artifex.datasets.generated import GeneratedDataset, one_of
+from penstock.facades.artifex.datasets.generated import GeneratedDataset, checked_config, in_order, one_of
 from penstock.facades.artifex.image.modality import ImageModalityConfig, ImageRepresentation
 from penstock.facades.artifex.image.synthetic import SyntheticImageDataset, noisy
 
@@ -58,8 +58,9 @@ class MNISTLikeDataset(GeneratedDataset):
         *,
         rngs: Any = None,
     ) -> None:
-        config = config or ImageModalityConfig(representation=ImageRepresentation.GRAYSCALE, height=28)
-        super().__init__(config, split, rngs=rngs)
+        if config is None:
+            config = ImageModalityConfig(representation=ImageRepresentation.GRAYSCALE, height=28)
+        super().__init__(checked_config(config, ImageModalityConfig, type(self).__name__), split, rngs=rngs)
         self.set_size(dataset_size)
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or not 1 <= num_classes <= CLASSES:
             raise UsageError(f"num_classes from 1 to {CLASSES}", got=repr(num_classes), fix=f"num_classes={CLASSES}")
@@ -104,9 +105,12 @@ def create_image_dataset(
 ) -> SyntheticImageDataset | MNISTLikeDataset:
     """Creates a dataset by name: "synthetic" or "mnist_like". Further arguments go to its class.
 
+    The first two arguments may come in either order.
+
     >>> len(create_image_dataset("synthetic", pattern_type="gradient", dataset_size=12))
     12
     """
+    dataset_type, config = in_order(dataset_type, config)
     kind: Any = TYPES[one_of("dataset_type", dataset_type, TYPES)]
     made: SyntheticImageDataset | MNISTLikeDataset = kind(config, rngs=rngs, **options)
     return made

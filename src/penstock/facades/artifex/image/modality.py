@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from penstock.codecs.image.filter_resize import METHODS, resize_images
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.config import BaseModalityConfig
-from penstock.facades.artifex.datasets.rngs import Streams
+from penstock.facades.artifex.datasets.rngs import as_streams
 from penstock.outputs.arrays import jax_array
 
 
@@ -84,7 +84,7 @@ class ImageModality:
 
     def __init__(self, config: ImageModalityConfig | None = None, *, rngs: Any = None) -> None:
         self.config = config or ImageModalityConfig()
-        self.rngs = Streams(rngs)
+        self.rngs = as_streams(rngs)
 
     def process(self, images: Any, *, value_range: tuple[float, float] | None = None) -> Any:
         """Converts (N, H, W, C), or one image (H, W, C), to a JAX array of the configured size, channels and scale.
@@ -92,6 +92,10 @@ class ImageModality:
         `value_range` is (black, white) of the input. By default it is the full range of unsigned integers, 0 to 255
         for other integers, 0 to 1 for floats if none is above 1, else 0 to 255.
         """
+        return jax_array(self.pixels(images, value_range=value_range))
+
+    def pixels(self, images: Any, *, value_range: tuple[float, float] | None = None) -> NDArray[np.float32]:
+        """The same as a NumPy array."""
         array = np.asarray(images)
         if array.ndim not in (3, 4) or array.size == 0:
             raise UsageError(
@@ -108,7 +112,7 @@ class ImageModality:
         pixels = np.clip(convert_channels(pixels, channels), 0.0, 1.0)
         if not self.config.normalize:
             pixels *= np.float32(255.0)
-        return jax_array(pixels if array.ndim == 4 else pixels[0])
+        return pixels if array.ndim == 4 else np.asarray(pixels[0])
 
 
 def _guess_range(images: NDArray[Any]) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from penstock.core import randomness
 from penstock.core.columns import Columns
 from penstock.core.randomness import U64
 from penstock.facades.artifex.datasets.draw import F32, F64, cosine, normal_grid, sine, uniform_grid
-from penstock.facades.artifex.datasets.generated import GeneratedDataset, one_of
+from penstock.facades.artifex.datasets.generated import GeneratedDataset, checked_config, one_of
 from penstock.facades.artifex.image.modality import ImageModalityConfig, ImageRepresentation
 
 NOISE = np.float32(0.1)
@@ -39,7 +39,7 @@ class SyntheticImageDataset(GeneratedDataset):
         *,
         rngs: Any = None,
     ) -> None:
-        super().__init__(config or ImageModalityConfig(), split, rngs=rngs)
+        super().__init__(checked_config(config, ImageModalityConfig, type(self).__name__), split, rngs=rngs)
         self.set_size(dataset_size)
         self.dataset_size = self._size
         self.pattern_type = one_of("pattern_type", pattern_type, PATTERNS)

@@ -27,7 +27,8 @@ class AlignedDataset(BaseDataset):
     def __init__(self, image_dataset: Any, text_dataset: Any) -> None:
         self.image_dataset, self.text_dataset = as_dataset(image_dataset), as_dataset(text_dataset)
         base = self.image_dataset
-        super().__init__(base.config, base.split, rngs=base.rngs)
+        super().__init__(base.config, base.split, rngs=base.seed)
+        self.rngs = base.rngs
         if len(base) != len(self.text_dataset):
             raise UsageError(
                 "datasets of the same length, to align them by index",

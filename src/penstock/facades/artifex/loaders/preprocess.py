@@ -77,37 +77,40 @@ def convert_to_float16(batch: dict[str, Any]) -> dict[str, Any]:
 def pad_batch(batch: dict[str, Any], target_size: int, *, mask: str | None = None) -> dict[str, Any]:
     """Returns a batch of `target_size` rows. With `mask="valid"`, a column of that name is True for real rows.
 
-    Values as long as `images` (or else as the first array) are columns; other values are left unchanged. A full batch
-    is returned as a shallow copy.
+    Every array is a column and is padded, also where they differ in length, and so is a list as long as one of them;
+    other values are left unchanged. A full batch is returned as a shallow copy.
 
     >>> pad_batch({"images": np.zeros((2, 4, 4, 3)), "texts": ["a", "b"]}, 4)["texts"]
     ['a', 'b', 'b', 'b']
     """
-    rows = _rows(batch)
-    missing = target_size - rows
-    out = {name: _longer(value, rows, missing) if missing > 0 else value for name, value in batch.items()}
-    if mask is not None:
-        out[mask] = jax_array(np.arange(max(target_size, rows)) < rows)
-    return out
-
-
-def _rows(batch: dict[str, Any]) -> int:
-    arrays = [value for value in batch.values() if getattr(value, "ndim", 0)]
-    leading = batch.get("images", arrays[0] if arrays else None)
-    if leading is None or not len(leading):
+    counts = {name: len(value) for name, value in batch.items() if getattr(value, "ndim", 0)}
+    if not counts or not min(counts.values()):
         raise UsageError(
             "a batch with at least one row",
             got="an empty one" if batch else "no columns",
             where="pad_batch",
             fix="drop empty batches",
         )
-    return len(leading)
+    least = min(counts.values())
+    if least < target_size < max(counts.values()):
+        raise UsageError(
+            f"columns of at most {target_size} rows",
+            got=", ".join(f"{name!r} has {count}" for name, count in counts.items()),
+            where="pad_batch",
+            fix="take what is not one value per row out of the batch",
+        )
+    lists = {name: len(value) for name, value in batch.items() if isinstance(value, list | tuple)}
+    counts |= {name: count for name, count in lists.items() if count in counts.values()}
+    out = {
+        name: _longer(value, target_size - counts[name]) if counts.get(name, target_size) < target_size else value
+        for name, value in batch.items()
+    }
+    if mask is not None:
+        out[mask] = jax_array(np.arange(max(target_size, least)) < least)
+    return out
 
 
-def _longer(value: Any, rows: int, missing: int) -> Any:
-    countable = hasattr(value, "__len__") and getattr(value, "ndim", 1) > 0
-    if not countable or isinstance(value, str | bytes | dict) or len(value) != rows:
-        return value
+def _longer(value: Any, missing: int) -> Any:
     if isinstance(value, list | tuple):
         return type(value)([*value, *[value[-1]] * missing])
     if is_jax_array(value):

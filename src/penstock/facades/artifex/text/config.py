@@ -30,7 +30,18 @@ class TextParams:
         """Reads the parameters from a configuration; missing ones have their defaults."""
         if isinstance(config, TextParams):
             return config
-        metadata = getattr(config, "metadata", None) or {}
+        if config is None:
+            return cls()
+        metadata = getattr(config, "metadata", None)
+        kind = getattr(config, "modality_type", "text")
+        if not isinstance(metadata, Mapping) or (metadata and "text_params" not in metadata) or kind != "text":
+            found = f"metadata with {sorted(map(str, metadata))}" if isinstance(metadata, Mapping) else "no metadata"
+            raise UsageError(
+                'a text configuration: metadata with "text_params"',
+                got=f"{type(config).__name__} of type {kind!r}, {found}",
+                where="config of a text dataset",
+                fix='ModalityConfiguration("text", "text", metadata={"text_params": {"vocab_size": 10000}})',
+            )
         params = metadata.get("text_params", {})
         known = [field.name for field in fields(cls)]
         if not isinstance(params, Mapping) or (unknown := sorted(set(params) - set(known))):

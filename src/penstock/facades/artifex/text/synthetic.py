@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.core import randomness
 from penstock.core.randomness import U64
-from penstock.facades.artifex.datasets.generated import GeneratedDataset, one_of
+from penstock.facades.artifex.datasets.generated import GeneratedDataset, in_order, one_of
 from penstock.facades.artifex.text.dataset import SimpleTextDataset, TextDataset
 
 _WHO = "the child,a sailor,my neighbour,the engineer,an old dog,our teacher,the river,a painter,the machine,her brother"
@@ -100,9 +100,12 @@ def create_text_dataset(
 ) -> TextDataset:
     """Creates a dataset by name: "synthetic" or "simple" (needs `texts=`). Further arguments go to its class.
 
+    The first two arguments may come in either order.
+
     >>> len(create_text_dataset(dataset_size=12))
     12
     """
+    dataset_type, config = in_order(dataset_type, config)
     kind: Any = TYPES[one_of("dataset_type", dataset_type, TYPES)]
     made: TextDataset = kind(config, split=split, rngs=rngs, **options)
     return made
