@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.core import hashing
 from penstock.core.columns import Column, Columns, Ragged, nbytes, strings, take
 from penstock.core.errors import StateError, UsageError
+from penstock.core.mapped import MappedFile, map_of
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.lines import Chunk, Cursor
 from penstock.store.doctable import check_range
@@ -49,6 +50,7 @@ class Arrays:
         if not self._rows:
             raise UsageError("at least one row", got=f"{first!r} has none", fix="pass some data")
         self._id = ""
+        self._files = self._mapped()
 
     @property
     def columns(self) -> list[str]:
@@ -59,7 +61,21 @@ class Arrays:
         return self._rows
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
+        for file in self._files:
+            file.check()
         return take(self._columns, check_range(indices, self._rows))
+
+    def _mapped(self) -> list[MappedFile]:
+        """The files behind memory-mapped columns."""
+        parts = [c.values if isinstance(c, Ragged) else c for c in self._columns.values()]
+        return [file for part in parts if (file := map_of(part)) is not None]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_files"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._files = self._mapped()
 
     def fingerprint(self) -> str:
         """Hash of names, dtypes, shapes and all values."""

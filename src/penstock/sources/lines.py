@@ -2,12 +2,13 @@
 
 Random access keeps one int64 per record (two where blank lines shift the numbers) and reads nothing else into memory.
 The index is built on the first `len` or `fetch`, by one scan of each file. A compressed file is decompressed once
-into a temporary file that has no name, is bounded by the limits and vanishes with the process. `chunks` is the
-one-pass way: no index, no copy, and a cursor after every chunk.
+into a temporary file, one for all, that has no name, is bounded by the limits and vanishes with the process. `chunks`
+is the one-pass way: no index, no copy, and a cursor after every chunk.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -136,7 +137,8 @@ class LineFiles:
 
     def _fresh(self) -> None:
         self._lock = threading.Lock()
-        self._spools: dict[int, Spool] = {}
+        self._spool: Spool | None = None
+        self._regions: dict[int, int] = {}  # compressed file -> where its decompressed bytes begin in the spool
         self._checked: set[int] = set()
 
     _built: tuple[list[Index], Ints] | None = None
@@ -189,6 +191,7 @@ class LineFiles:
         if self._built is None:
             with self._lock:
                 if self._built is None:
+                    self._drop_spool()  # what an attempt that failed has left
                     indexes = [self._build(i) for i in range(len(self.paths))]
                     self._built = indexes, np.cumsum([0] + [len(i.starts) for i in indexes])
         return self._built
@@ -203,7 +206,7 @@ class LineFiles:
         cutter, stream = self._cutter(file)
         try:
             if self.kind(file) != "plain":
-                stream = self._spool(file, stream)
+                stream = self._spooling(file, stream)
                 cutter = Cutter(stream, paragraphs=self.paragraphs, limit=self.limit)
             while piece := cutter.next(2 * PIECE_BYTES):
                 if piece.too_long:
@@ -225,27 +228,31 @@ class LineFiles:
         plain_numbers = not self.paragraphs and bool((all_lines == np.arange(1, len(all_lines) + 1)).all())
         return Index(all_starts, None if plain_numbers else all_lines, cutter.offset, damage)
 
-    def _spool(self, file: int, stream: compressed.Stream) -> compressed.Stream:
-        """A stream that also keeps what goes through it in a temporary file, for `fetch`."""
-        self._unspool(file)
-        self._spools[file] = spool = Spool()
-        return Tee(stream, spool, self)
+    def _spooling(self, file: int, stream: compressed.Stream) -> compressed.Stream:
+        """A stream that also keeps what goes through it in a temporary file, for `fetch`. The lock is held."""
+        if self._spool is not None and self._spool.process != os.getpid():
+            self._drop_spool()  # a forked copy must not write into the file of its parent
+        if self._spool is None:
+            self._spool = Spool()
+        self._regions[file] = self._spool.size
+        return Tee(stream, self._spool, self)
 
     def _unspool(self, file: int) -> None:
-        spool = self._spools.pop(file, None)
-        if spool is not None:
-            spool.close()
+        """Drops the region that was written last."""
+        start = self._regions.pop(file, None)
+        if start is not None and self._spool is not None:
+            self._spool.cut(start)
 
     def spooled(self) -> int:
         """Bytes of temporary disk in use."""
-        return sum(spool.size for spool in self._spools.values())
+        return 0 if self._spool is None else self._spool.size
 
-    def _handle(self, file: int) -> int:
-        """The descriptor of a compressed file's decompressed copy, made again after unpickling."""
+    def _decompressed(self, file: int) -> tuple[int, int]:
+        """Descriptor and first byte of a compressed file's decompressed copy, made again after unpickling."""
         with self._lock:
-            if file not in self._spools:
+            if file not in self._regions:
                 _, stream = self._cutter(file)
-                tee = self._spool(file, stream)
+                tee = self._spooling(file, stream)
                 try:
                     while tee.read(PIECE_BYTES):
                         pass
@@ -258,7 +265,9 @@ class LineFiles:
                     raise
                 finally:
                     tee.close()
-            return self._spools[file].handle
+            if self._spool is None:
+                raise DataError("a decompressed copy", where=self.paths[file], fix="report this")
+            return self._spool.handle, self._regions[file]
 
     def __len__(self) -> int:
         return int(self._indexed()[1][-1])
@@ -311,8 +320,8 @@ class LineFiles:
         if not ranges:
             return []
         if self.kind(file) != "plain":
-            handle = self._handle(file)
-            return [filesystem.read_at(handle, start, stop, path) for start, stop in ranges]
+            handle, base = self._decompressed(file)
+            return [filesystem.read_at(handle, base + start, base + stop, path) for start, stop in ranges]
         if not filesystem.scheme(path) or file not in self._checked:  # asking a server each time would double the cost
             self.check(file)
             self._checked.add(file)
@@ -351,12 +360,16 @@ class LineFiles:
     def close(self) -> None:
         """Frees temporary disk space. The source can still be read; it makes the copies again."""
         with self._lock:
-            for spool in self._spools.values():
-                spool.close()
-            self._spools.clear()
+            self._drop_spool()
+
+    def _drop_spool(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
+        self._spool = None
+        self._regions.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_spools", "_checked")}
+        state = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_spool", "_regions", "_checked")}
         if self._built is not None and sum(i.nbytes for i in self._built[0]) > _PICKLED_INDEX:
             del state["_built"]  # cheaper to scan again than to send
         return state

@@ -18,8 +18,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.core.errors import StoreError
+from penstock.core.mapped import map_file
 from penstock.sources.formats import Options
-from penstock.sources.tokens import TokenFiles, token_file
+from penstock.sources.tokens import TokenFiles, opened, token_file
 from penstock.storage.filesystem import local_only
 from penstock.store.doctable import search
 
@@ -66,7 +67,11 @@ class _Index:
         self._map()
 
     def _map(self) -> None:
-        raw: NDArray[np.uint8] = np.memmap(self._path, np.uint8, "r")
+        with opened(self._path) as file:
+            self._file = map_file(self._path, file.fileno())
+        raw = self._file.array
+        if len(raw) < _HEAD.size + 12 * self._sequences + 8 * self._entries:
+            raise _bad("the index that was opened before", f"a file of {len(raw)} bytes", self._path)
         n, m, at = self._sequences, self._entries, _HEAD.size
         # Fields sit at odd addresses: indexing copies single entries, which is all that is done with them.
         self.lengths: NDArray[np.int32] = np.ndarray((n,), "<i4", raw, at)
@@ -77,6 +82,7 @@ class _Index:
         return max(self._entries - 1, 0)
 
     def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        self._file.check()
         sequence = self.documents[indices].astype(np.int64) if self._entries else np.zeros(len(indices), np.int64)
         out = np.full(len(sequence), self.tokens, np.int64)
         inner = sequence < self._sequences

@@ -1,4 +1,4 @@
-"""Decompressed bytes in temporary files, for random access to compressed ones."""
+"""Decompressed bytes in a temporary file, for random access to compressed ones."""
 
 from __future__ import annotations
 
@@ -22,23 +22,51 @@ class SpoolOwner(Protocol):
 
 
 class Spool:
-    """A temporary file without a name: the system frees it when its descriptor goes, however the process ends."""
+    """One temporary file without a name for any number of compressed files, so that they need one descriptor.
+
+    The system frees it when its descriptor goes, however the process ends. Regions are written one after another; the
+    caller writes one at a time.
+    """
 
     def __init__(self) -> None:
-        with tempfile.TemporaryFile(prefix="penstock-", buffering=0) as file:
-            self.handle = os.dup(file.fileno())
-        self.size = 0
+        try:
+            with tempfile.TemporaryFile(prefix="penstock-", buffering=0) as file:
+                self.handle = os.dup(file.fileno())
+        except OSError as error:
+            raise _no_room(error) from error
+        self.size, self.process = 0, os.getpid()
         self._finalizer = weakref.finalize(self, os.close, self.handle)
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            written = os.write(self.handle, view)
+            try:
+                written = os.pwrite(self.handle, view, self.size) if hasattr(os, "pwrite") else self._append(view)
+            except OSError as error:
+                raise _no_room(error) from error
             self.size += written
             view = view[written:]
 
+    def _append(self, view: memoryview) -> int:
+        os.lseek(self.handle, self.size, os.SEEK_SET)
+        return os.write(self.handle, view)
+
+    def cut(self, size: int) -> None:
+        """Frees everything from `size` on."""
+        self.size = size
+        os.ftruncate(self.handle, size)
+
     def close(self) -> None:
         self._finalizer()
+
+
+def _no_room(error: OSError) -> LimitError:
+    return LimitError(
+        "room in the folder of temporary files for a decompressed copy",
+        got=str(error.strerror),
+        where=tempfile.gettempdir(),
+        fix="free some space, set TMPDIR to a larger disk, decompress the files, or prepare a store in one pass",
+    )
 
 
 class Tee:

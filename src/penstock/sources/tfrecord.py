@@ -6,7 +6,6 @@ to fill the file exactly; the records' CRC32C sums are not, since nothing in the
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import DataError
+from penstock.core.mapped import map_file
 from penstock.storage import filesystem
 
 _LENGTH = struct.Struct("<Q")
@@ -26,16 +26,16 @@ class RecordFile:
     def __init__(self, path: str) -> None:
         self.path = path
         with filesystem.open_read(path) as file:
-            self._map: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if filesystem.size(path) else b""
+            self._file = map_file(path, file.fileno())
         self._starts = self._index()
 
     def _index(self) -> Any:
-        data, at, end = self._map, 0, len(self._map)
+        data, at, end = self._file.array, 0, len(self._file.array)
         starts = []
         while at < end:
             if at + _HEAD > end:
                 raise self._cut(at)
-            (length,) = _LENGTH.unpack_from(data, at)
+            (length,) = _LENGTH.unpack_from(data.data, at)
             starts.append(at + _HEAD)
             at += _HEAD + length + _TAIL
             if at > end:
@@ -55,7 +55,8 @@ class RecordFile:
 
     def __getitem__(self, index: int) -> bytes:
         start, following = self._starts[index], self._starts[index + 1]
-        return bytes(self._map[start : following - _HEAD - _TAIL])
+        self._file.check()
+        return self._file.array[start : following - _HEAD - _TAIL].tobytes()
 
     def __getstate__(self) -> str:
         return self.path

@@ -7,7 +7,6 @@ converted or copied, files are memory-mapped when first used, and the document t
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
+from penstock.core.mapped import MappedFile, map_file, map_of
 from penstock.sources.formats import Options
 from penstock.storage.filesystem import local_only
 from penstock.store.arrays import ArrayTable, OpenArrays, Part
@@ -130,9 +130,10 @@ class TokenArray(_Stream):
         super().__init__(np.array([0, len(array)]), array.dtype, OffsetTable(offsets), vocab_size)
         self._offsets = offsets
         self._parts = ArrayTable(1)
-        self._parts.add(0, array)
+        self._parts.add(0, array, map_of(array))
 
-    def ready(self, _part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> ArrayTable:
+    def ready(self, part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> ArrayTable:
+        self._parts.check(part)
         return self._parts
 
     def fingerprint(self) -> str:
@@ -186,7 +187,9 @@ class TokenFiles(_Stream):
         self._open = self._closed_parts()
 
     def ready(self, part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> ArrayTable:
-        return self._open.need(part)
+        table = self._open.need(part)
+        table.check(part)
+        return table
 
     def fingerprint(self) -> str:
         """Content, at a bounded cost: sizes, the full index of the format, and 256 spread blocks of 64 KiB per file.
@@ -233,10 +236,10 @@ class TokenFiles(_Stream):
     def __repr__(self) -> str:
         return f"TokenFiles({self._kind}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"
 
-    def _map(self, part: int) -> NDArray[Any]:
+    def _map(self, part: int) -> tuple[NDArray[Any], MappedFile | None]:
         file = self._files[part]
         if file.tokens == 0:
-            return np.empty(0, self._dtype)
+            return np.empty(0, self._dtype), None
         with opened(file.path) as handle:
             size = os.fstat(handle.fileno()).st_size
             if size != file.size:
@@ -246,8 +249,8 @@ class TokenFiles(_Stream):
                     where=file.path,
                     fix="do not change token files under a running loader; open them again",
                 )
-            found = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-        return np.frombuffer(found, self._dtype, file.tokens, file.offset)
+            found = map_file(file.path, handle.fileno())
+        return np.frombuffer(found.array, self._dtype, file.tokens, file.offset), found
 
 
 def _hash_sampled(state: Any, file: TokenFile, itemsize: int) -> None:
@@ -255,11 +258,20 @@ def _hash_sampled(state: Any, file: TokenFile, itemsize: int) -> None:
     with opened(file.path) as handle:
         if total <= _SAMPLE_BYTES * _SAMPLES:
             handle.seek(file.offset)
-            state.update(handle.read(total))
+            state.update(_read_exactly(handle, total, file.path))
             return
         for k in range(_SAMPLES):
             handle.seek(file.offset + (total - _SAMPLE_BYTES) * k // (_SAMPLES - 1))
-            state.update(handle.read(_SAMPLE_BYTES))
+            state.update(_read_exactly(handle, _SAMPLE_BYTES, file.path))
+
+
+def _read_exactly(handle: IO[bytes], size: int, path: str) -> bytes:
+    data = handle.read(size)
+    if len(data) < size:
+        raise StoreError(
+            f"{size} more bytes", got=f"{len(data)}", where=path, fix="it was cut while it was read: copy it again"
+        )
+    return data
 
 
 def opened(path: str | os.PathLike[str]) -> IO[bytes]:
@@ -331,10 +343,12 @@ def _split_at(files: Sequence[TokenFile], dtype: np.dtype[Any], eos_id: int) -> 
     base = 0
     for file in files:
         last = base
-        if file.tokens:
-            array = np.memmap(file.path, dtype, "r", file.offset, (file.tokens,))
-            for at in range(0, file.tokens, 1 << 24):
-                hits = np.flatnonzero(array[at : at + (1 << 24)] == eos_id).astype(np.int64) + (base + at + 1)
+        with opened(file.path) as handle:
+            handle.seek(file.offset)
+            for at in range(0, file.tokens, 1 << 22):
+                count = min(1 << 22, file.tokens - at)
+                array = np.frombuffer(_read_exactly(handle, count * dtype.itemsize, file.path), dtype)
+                hits = np.flatnonzero(array == eos_id).astype(np.int64) + (base + at + 1)
                 if len(hits):
                     ends.append(hits)
                     last = int(hits[-1])

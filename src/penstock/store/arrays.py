@@ -11,7 +11,6 @@ caller. A table keeps its maps alive, so they stay valid while a gather runs, al
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from functools import lru_cache
@@ -20,7 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.mapped import MappedFile, check_ends, check_size, map_of
+
 Part = NDArray[np.int64] | int
+MAX_OPEN = 8192  # maps of one stream; Linux allows 65,530 in a process
 
 
 class ArrayTable:
@@ -30,9 +32,16 @@ class ArrayTable:
         self.arrays: list[NDArray[Any] | None] = [None] * parts
         self.addresses = np.zeros(parts, np.int64)
         self.open = 0
+        self._files: list[MappedFile | None] = [None] * parts
+        self._ends = np.zeros(parts, np.uint64)  # where the last bytes of each mapped file are, and what they are
+        self._tails = np.zeros(parts, np.uint64)
+        self._mapped = False
 
-    def add(self, part: int, array: NDArray[Any]) -> None:
+    def add(self, part: int, array: NDArray[Any], file: MappedFile | None = None) -> None:
         self.arrays[part] = array
+        if file is not None and len(file.array):
+            self._files[part], self._ends[part], self._tails[part] = file, file.end, file.tail
+            self._mapped = True
         self.addresses[part] = array.__array_interface__["data"][0]  # last: it is read without a lock
         self.open += 1
 
@@ -40,6 +49,38 @@ class ArrayTable:
         if isinstance(part, int):
             return self.arrays[part] is not None
         return bool(self.addresses[part].all())
+
+    def check(self, part: Part) -> None:
+        """Raises `StoreError` if the file of one of these parts has been cut since it was mapped."""
+        if not self._mapped:
+            return
+        if isinstance(part, int):
+            file = self._files[part]
+            if file is not None:
+                file.check()
+            return
+        flags = np.zeros(len(self.arrays), bool)
+        flags[part] = True
+        used = np.flatnonzero(flags)
+        plain = self._tails[used] == 0
+        if plain.any():
+            for p in used[plain].tolist():
+                check_size(self._files[p])
+            used = used[~plain]
+        if len(used):
+            check_ends([self._files[p] for p in used.tolist()], self._ends[used], self._tails[used])
+
+    def __getstate__(self) -> list[NDArray[Any] | None]:
+        return self.arrays
+
+    def __setstate__(self, arrays: list[NDArray[Any] | None]) -> None:
+        self.__init__(len(arrays))  # type: ignore[misc]
+        for part, array in enumerate(arrays):
+            if array is not None:
+                self.add(part, array, map_of(array))
+
+    def file(self, part: int) -> MappedFile | None:
+        return self._files[part]
 
     def array(self, part: int) -> NDArray[Any]:
         found = self.arrays[part]
@@ -51,7 +92,7 @@ class ArrayTable:
 class OpenArrays:
     """Opens parts when they are needed and keeps at most `max_open` of them open.
 
-    >>> opened = OpenArrays(3, lambda part: np.full(4, part))
+    >>> opened = OpenArrays(3, lambda part: (np.full(4, part), None))
     >>> opened.need(1).array(1).tolist()
     [1, 1, 1, 1]
     """
@@ -59,12 +100,11 @@ class OpenArrays:
     def __init__(
         self,
         parts: int,
-        open_one: Callable[[int], NDArray[Any]],
+        open_one: Callable[[int], tuple[NDArray[Any], MappedFile | None]],
         drop_one: Callable[[int], None] | None = None,
-        max_open: int | None = None,
+        max_open: int = MAX_OPEN,
     ) -> None:
-        self._open, self._drop = open_one, drop_one
-        self._max_open = max_open or max_open_maps()
+        self._open, self._drop, self._max_open = open_one, drop_one, max_open
         self._lock = threading.Lock()
         self._table = ArrayTable(parts)
 
@@ -81,7 +121,7 @@ class OpenArrays:
                 table = self._keep_only(wanted)
                 missing = [p for p in wanted if table.arrays[p] is None]
             for p in missing:
-                table.add(p, self._open(p))
+                table.add(p, *self._open(p))
             return table
 
     def clear(self) -> None:
@@ -97,21 +137,11 @@ class OpenArrays:
             if array is None:
                 continue
             if p in kept:
-                new.add(p, array)
+                new.add(p, array, old.file(p))
             elif self._drop is not None:
                 self._drop(p)
         self._table = new
         return new
-
-
-def max_open_maps() -> int:
-    """Number of maps to keep open: a quarter of this process's file descriptor limit, since each map uses one."""
-    if sys.platform == "win32":
-        return 256
-    import resource  # does not exist on Windows
-
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return max(16, min(soft // 4, 8192)) if soft > 0 else 8192
 
 
 def windows(

@@ -40,7 +40,7 @@ class Parts(Protocol):
         ...
 
     def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, /) -> ArrayTable:
-        """Opens these parts and verifies the checksums of these ranges; returns the table of open parts."""
+        """Opens these parts, checks that no file was cut, verifies these ranges; returns the table of open parts."""
         ...
 
 
@@ -95,20 +95,27 @@ def reader(parts: Parts, starts: NDArray[np.int64], length: int) -> Callable[[in
     if found is None:
         return checked
     view, at = found
-    return _WindowReader(table, view, at, dtype, length)
+    return _WindowReader(table, part, view, at, dtype, length)
 
 
 class _WindowReader:
     """Reads windows of an open table, and references it so that its maps stay open."""
 
-    __slots__ = ("at", "dtype", "length", "table", "view")
+    __slots__ = ("at", "dtype", "length", "part", "table", "view")
 
     def __init__(
-        self, table: ArrayTable, view: NDArray[Any], at: NDArray[np.int64], dtype: np.dtype[Any], length: int
+        self,
+        table: ArrayTable,
+        part: Part,
+        view: NDArray[Any],
+        at: NDArray[np.int64],
+        dtype: np.dtype[Any],
+        length: int,
     ) -> None:
-        self.table, self.view, self.at, self.dtype, self.length = table, view, at, dtype, length
+        self.table, self.part, self.view, self.at, self.dtype, self.length = table, part, view, at, dtype, length
 
     def __call__(self, a: int, b: int) -> NDArray[Any]:
+        self.table.check(self.part if isinstance(self.part, int) else self.part[a:b])
         found: NDArray[Any] = self.view[self.at[a:b]].view(self.dtype)
         return found.reshape(b - a, self.length)
 

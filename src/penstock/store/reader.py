@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
+from penstock.core.mapped import MappedFile
 from penstock.storage.filesystem import local_only
 from penstock.store import gather, layout
 from penstock.store.arrays import ArrayTable, OpenArrays, Part, page_range
@@ -181,6 +182,7 @@ class TokenStore(TokenStream):
         if self._closed:
             raise UsageError("an open store", got="one that was closed", where=str(self.path), fix="open it again")
         table = self._open.need(part)
+        table.check(part)
         if self._verified or isinstance(part, int):
             if not self._verified and not self._shards[part].tokens_verified:
                 self._shards[part].check(self._shards[part].header.sections[0], starts, lengths)
@@ -281,14 +283,14 @@ class TokenStore(TokenStream):
     def _shard(self, number: int) -> Shard:
         if self._closed:
             raise UsageError("an open store", got="one that was closed", where=str(self.path), fix="open it again")
-        self._open.need(number)
+        self._open.need(number).check(number)
         return self._shards[number]
 
-    def _open_one(self, number: int) -> NDArray[Any]:
+    def _open_one(self, number: int) -> tuple[NDArray[Any], MappedFile]:
         array = self._shards[number].section("tokens")
         if not self._shards[number].tokens_verified:  # also when the file was replaced since it was last open
             self._verified = False
-        return array
+        return array, self._shards[number].open()
 
     def _shard_verified(self) -> None:
         pairs = zip(self._shards, self.manifest.shards, strict=True)

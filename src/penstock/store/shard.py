@@ -6,7 +6,6 @@ dropped and opened again (a store of many shards keeps few open): pages stay ver
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 from collections.abc import Callable
@@ -19,12 +18,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.core.errors import StoreError
+from penstock.core.mapped import MappedFile, map_file
 from penstock.store import layout
 from penstock.store.arrays import page_range
 from penstock.store.layout import Header, Section
 from penstock.store.writer import ShardInfo
 
-_WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
 _MAX_ADVISED = 4096  # pages per call for which the system is asked to read ahead
 
 
@@ -45,7 +44,7 @@ class Shard:
         self._check = verify
         self._on_verified = on_verified
         self._lock = threading.Lock()
-        self._map: mmap.mmap | None = None
+        self._map: MappedFile | None = None
         self._file_id: tuple[int, ...] = ()  # device, inode, size and modification time
         self._header: Header | None = None
         self._hashes: NDArray[np.uint64] = np.empty(0, np.uint64)
@@ -62,7 +61,7 @@ class Shard:
             raise StoreError("a shard with a header", where=str(self.path))
         return self._header
 
-    def open(self) -> mmap.mmap:
+    def open(self) -> MappedFile:
         """Returns the memory map of the file, opening it if necessary."""
         found = self._map
         if found is not None:
@@ -80,10 +79,10 @@ class Shard:
         return found
 
     def drop(self) -> None:
-        """Drops the map and its descriptor; arrays that are still in use keep theirs."""
+        """Drops the map; arrays that are still in use keep it."""
         self._map = None
 
-    def _open(self) -> mmap.mmap:
+    def _open(self) -> MappedFile:
         where = str(self.path)
         try:
             file = open(self.path, "rb")  # noqa: SIM115 - closed below, before the map is handed out
@@ -112,7 +111,7 @@ class Shard:
                 self._page_verified = np.zeros(len(hashes), bool) if shared is None else shared[: len(hashes)]
                 self._page_verified[:] = False
                 self.verified = self.tokens_verified = not self._check
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return map_file(where, file.fileno())
 
     def _match(self, header: Header, root: str, where: str) -> None:
         want = self._expected
@@ -133,7 +132,7 @@ class Shard:
         """Returns a section as an array over the map, without reading or verifying it."""
         found = self.open()
         part = self.header.section(name)
-        return np.frombuffer(found, part.dtype, part.items, part.offset)
+        return np.frombuffer(found.array, part.dtype, part.items, part.offset)
 
     def check_all(self, name: str) -> None:
         """Verifies every page of a section."""
@@ -170,11 +169,12 @@ class Shard:
     def check_pages(self, pages: NDArray[np.int64]) -> None:
         """Hashes these pages; raises at the first whose checksum differs."""
         opened = self.open()
-        view = memoryview(opened)
+        opened.check()
+        view = memoryview(opened.array.data)
         size, stop = self.header.page_bytes, self.body_bytes
-        if 1 < len(pages) <= _MAX_ADVISED and _WILL_NEED is not None:
+        if 1 < len(pages) <= _MAX_ADVISED:
             for page in pages.tolist():  # the storage then reads them in parallel
-                opened.madvise(_WILL_NEED, page * size, min(size, stop - page * size))
+                opened.will_need(page * size, min(size, stop - page * size))
         for page in pages.tolist():
             found = xxhash.xxh3_64_intdigest(view[page * size : min((page + 1) * size, stop)])
             if found != int(self._hashes[page]):

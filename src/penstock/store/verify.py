@@ -110,7 +110,7 @@ def _verify_shard(shard: Shard, report: Report, step: Callable[[int], None]) -> 
 def _verify_values(shard: Shard) -> None:
     """Checks numbers whose checksums are right: a shard that another tool wrote may still hold wrong ones."""
     header, where = shard.header, str(shard.path)
-    if bytes(memoryview(shard.open())[: layout.ALIGN]) != layout.superblock(header.page_bytes):
+    if shard.open().array[: layout.ALIGN].tobytes() != layout.superblock(header.page_bytes):
         raise layout.damaged("a superblock that agrees with the footer", "a different one", where)
     _verify_offsets(shard.section("offsets"), header.tokens, f"{where}, document table")
     for spec in header.columns:
