@@ -13,7 +13,7 @@ from PIL import Image
 from penstock import BadRecords
 from penstock.codecs.image.decode import ImageOptions, decode, decode_onto
 from penstock.codecs.image.probe import probe
-from penstock.core.errors import RecordError
+from penstock.core.errors import FileMissing, RecordError
 from penstock.core.limits import LIMITS, Limits
 from penstock.read import read_images
 from penstock.storage import small_files
@@ -95,7 +95,7 @@ def test_an_arena_serves_again_and_knows_its_bounds(folder: Path) -> None:
         read_whole(folder / "01.jpg", Limits(record_bytes=100), arena=arena)
     with pytest.raises(RecordError, match="a regular file"):
         read_whole(folder, LIMITS)
-    with pytest.raises(RecordError, match="a readable file"):
+    with pytest.raises(FileMissing, match="it does not exist"):
         read_whole(folder / "none.jpg", LIMITS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pathlib
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from penstock import BadRecords, UsageError
 from penstock.codecs.image.decode import decode
 from penstock.codecs.image.geometry import center_crop_params
 from penstock.codecs.image.probe import probe
+from penstock.core.columns import strings
 from penstock.read import from_arrays, read_images, read_parquet, read_tar
 
 
@@ -245,6 +247,34 @@ def test_text_is_never_taken_for_a_path(folder: Path) -> None:
     pipeline = from_arrays({"bytes": [str(folder / "cat" / "01.jpg")]}).decode_images(16, crop="random")
     with pytest.raises(BadRecords, match="a path inside data is never opened"):
         pipeline.peek(1)
+
+
+def test_the_way_to_open_paths_in_data_works(folder: Path) -> None:
+    path = str(folder / "cat" / "01.jpg")
+    for value in (path, {"path": path, "bytes": None}):
+        rows = from_arrays({"bytes": strings([value])})
+        with pytest.raises(BadRecords) as caught:
+            rows.decode_images(16).peek(1)
+        function = eval(caught.value.fix.partition(".map(")[2].removesuffix(")"), {"pathlib": pathlib})
+        assert rows.map(function, version="1").decode_images(16).peek(1)[0]["image"].shape == (16, 16, 3)
+
+
+def test_images_that_arrive_decoded_are_cropped_and_resized(folder: Path) -> None:
+    files = sorted(folder.rglob("*.jpg"))
+    datas = [file.read_bytes() for file in files]
+    arrays = from_arrays({"image": strings([np.asarray(Image.open(file)) for file in files])})
+    for options in ({}, {"crop": "random"}, {"crop": None, "layout": "NCHW", "mean": 0.5}):
+        how: dict[str, Any] = {"method": "pillow", "column": "image", **options}
+        made = arrays.shuffle(seed=1).decode_images(16, **how).batch(12).to_numpy(threads=0)
+        encoded = from_arrays({"image": datas}).shuffle(seed=1).decode_images(16, **how).batch(12).to_numpy(threads=0)
+        assert np.array_equal(made.batch_at(1)["image"], encoded.batch_at(1)["image"])
+        assert made.why(1, 3)["from"]["size"] == encoded.why(1, 3)["from"]["size"]
+    dense = from_arrays({"image": np.arange(2 * 8 * 9 * 3, dtype=np.uint8).reshape(2, 8, 9, 3)})
+    assert dense.decode_images((8, 9), crop=None, dtype="uint8", column="image").peek(1)[0]["image"].tobytes() == (
+        np.arange(8 * 9 * 3, dtype=np.uint8).tobytes()
+    )
+    with pytest.raises(BadRecords, match="dtype uint8"):
+        from_arrays({"image": np.zeros((2, 8, 8, 3))}).decode_images(8, column="image").peek(1)
 
 
 def test_wrong_arguments_are_refused_while_building(folder: Path) -> None:

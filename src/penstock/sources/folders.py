@@ -2,7 +2,8 @@
 
 Opening lists names and nothing else: 100,000 files take a fraction of a second and about their names' length in memory.
 Reading returns the encoded bytes; a later step decodes them, once the crop or the slice is known. Only regular files
-are read, each checked against `limits.record_bytes` before it is.
+are read, each checked against `limits.record_bytes` before it is. A file that was deleted after the listing, or that
+the system cannot read, raises `StorageError` in any error policy: the batch would otherwise depend on the moment.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from penstock.core.columns import Columns, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
+from penstock.core.os_errors import storage_error, storage_errors
 from penstock.sources.formats import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from penstock.sources.names import Names
 from penstock.storage.filesystem import local_only
@@ -112,6 +114,10 @@ class MediaFolder:
         return self._fingerprint
 
     def _identify(self) -> str:
+        with storage_errors(self.root):
+            return self._identify_files()
+
+    def _identify_files(self) -> str:
         sizes = np.array([os.stat(os.path.join(self.root, name)).st_size for name in self.names], np.int64)
         n = len(self)
         full = self.identity == "full"
@@ -196,10 +202,7 @@ def _list(root: str, suffixes: tuple[str, ...]) -> list[str]:
                     elif entry.is_dir(follow_symlinks=False):
                         pending.append(f"{below}{entry.name}/")
         except OSError as error:
-            raise UsageError(
-                "a folder that can be listed", got=f"{type(error).__name__}: {error.strerror}",
-                where=os.path.join(root, below), fix="check the path and its permissions",
-            ) from error  # fmt: skip
+            raise storage_error(error, os.path.join(root, below), "listed") from error
     return found
 
 

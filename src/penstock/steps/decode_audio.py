@@ -107,7 +107,7 @@ class DecodeAudio(MediaStep):
                 rows.append(self._one(media, keys[row : row + 1]))
             except RecordError as error:
                 error.row = row
-                errors.append(error)
+                errors.append(error.with_traceback(None))  # its frames would keep what was decoded so far
         if errors:
             raise BadRecords(errors)
         return self._columns(rows)

@@ -15,12 +15,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.codecs.image.arrays import CHANNELS
 from penstock.codecs.image.batch import fill_row
-from penstock.codecs.image.decode import ImageOptions
+from penstock.codecs.image.decode import ImageOptions, Picture, probe_picture
 from penstock.codecs.image.geometry import center_crop_params, crop_params, flip_params, opencv
-from penstock.codecs.image.jpeg import CHANNELS
+from penstock.codecs.image.info import ImageInfo
 from penstock.codecs.image.normalise import Stat, normalise, table_for
-from penstock.codecs.image.probe import Data, ImageInfo, probe
 from penstock.codecs.image.resize import METHODS
 from penstock.core import randomness
 from penstock.core.buffers import Buffers
@@ -28,7 +28,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.sources.folders import FilePath, ImageFolder
 from penstock.steps.base import Context
-from penstock.steps.media import Media, MediaStep, located, payloads
+from penstock.steps.media import Media, MediaStep, located, pictures
 from penstock.steps.node import ContentNode, Fetched, Node, SourceNode, WrapperNode
 from penstock.steps.picks import Picks, row_keys
 from penstock.steps.replacement import rows_asked
@@ -128,7 +128,9 @@ class DecodeImages(MediaStep):
             return crop_params(keys, heights, widths, self.scale, self.ratio)
         return center_crop_params(heights, widths, self.size[1] / self.size[0], self.share)
 
-    def apply(self, medias: list[Media], keys: randomness.U64, buffers: Buffers, own: bool = False) -> NDArray[Any]:
+    def apply(
+        self, medias: list[Media | NDArray[Any]], keys: randomness.U64, buffers: Buffers, own: bool = False
+    ) -> NDArray[Any]:
         """The array of these pictures; `BadRecords` names the bad ones, by their headers before any is decoded.
 
         `own`: no other code reads their bytes.
@@ -147,26 +149,26 @@ class DecodeImages(MediaStep):
                 fill_row(place, data, how, crop, flip, self.mean, self.std, info=info)
             except RecordError as error:
                 error.row = row
-                errors.append(error)
+                errors.append(error.with_traceback(None))  # its frames would keep what was decoded so far
         if errors:
             raise BadRecords(errors)
         return (
             _planes(out, buffers.empty((shape[0], shape[3], *self.size), np.dtype(self.dtype)), self) if planes else out
         )
 
-    def _look(self, medias: list[Media]) -> tuple[list[Data], list[ImageInfo]]:
+    def _look(self, medias: list[Media | NDArray[Any]]) -> tuple[list[Picture], list[ImageInfo]]:
         """Bytes and headers of every picture."""
-        datas: list[Data] = []
+        datas: list[Picture] = []
         infos: list[ImageInfo] = []
         errors: list[RecordError] = []
         for row, media in enumerate(medias):
             try:
                 data = read_whole(media, self.limits) if isinstance(media, FilePath) else media
-                infos.append(probe(data, limits=self.limits))
+                infos.append(probe_picture(data, limits=self.limits))
                 datas.append(data)
             except RecordError as error:
                 error.row = row
-                errors.append(error)
+                errors.append(error.with_traceback(None))  # its frames would keep what was decoded so far
         if errors:
             raise BadRecords(errors)
         return datas, infos
@@ -210,8 +212,8 @@ class _Decoded(ContentNode):
         self.buffers = Buffers()
         self.files = _files_of(child) if step.column == "bytes" else None
 
-    def _medias(self, columns: Columns) -> list[Media]:
-        return payloads(columns, self.step.column, "decode_images", 'name it: .decode_images(224, column="jpg")')
+    def _medias(self, columns: Columns) -> list[Media | NDArray[Any]]:
+        return pictures(columns, self.step.column, 'name it: .decode_images(224, column="jpg")')
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks) if self.files is None else (self._borrowed(self.files, picks), picks)

@@ -1,15 +1,19 @@
 """Shared by the media steps: the encoded bytes of a column, errors that name the file, short descriptions.
 
 A column holds bytes, structs `{"bytes": ..., "path": ...}` as Parquet files of images and audio have them, or the
-`FilePath` that a source of ours made. Other text is never used as a file name: the data is not trusted.
+`FilePath` that a source of ours made. Other text is never used as a file name: the data is not trusted. Images may also
+be arrays of pixels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, rows_of
 from penstock.core.errors import BadRecords, RecordError, UsageError
@@ -38,6 +42,21 @@ class MediaStep(Step):
         return ", ".join(f"{name}={value!r}" for name, value, usual in values if value != usual)
 
 
+def pictures(columns: Columns, name: str, fix: str) -> list[Media | NDArray[Any]]:
+    """The encoded images of a column, or arrays of pixels; `BadRecords` lists rows that hold neither."""
+    found: list[Media | NDArray[Any]] = []
+    errors: list[RecordError] = []
+    for row, value in enumerate(_column(columns, name, "decode_images", fix)):
+        data = value.get("bytes") if isinstance(value, dict) else value
+        if isinstance(data, bytes | bytearray | memoryview | FilePath | np.ndarray):
+            found.append(data)
+        else:
+            errors.append(_not_bytes(name, value, row))
+    if errors:
+        raise BadRecords(errors)
+    return found
+
+
 def payloads(columns: Columns, name: str, verb: str, fix: str) -> list[Media]:
     """The encoded files of a column; `BadRecords` lists rows that hold none.
 
@@ -45,13 +64,9 @@ def payloads(columns: Columns, name: str, verb: str, fix: str) -> list[Media]:
     >>> payloads({"image": strings([b"1", {"bytes": b"2", "path": None}])}, "image", "decode_images", "")
     [b'1', b'2']
     """
-    column = columns.get(name)
-    if column is None and rows_of(columns):
-        kinds = ", ".join(map(repr, columns))
-        raise UsageError(f"a column {name!r} of files in .{verb}()", got=f"columns {kinds}", fix=fix)
     found: list[Media] = []
     errors: list[RecordError] = []
-    for row, value in enumerate(column if column is not None else ()):
+    for row, value in enumerate(_column(columns, name, verb, fix)):
         data = value.get("bytes") if isinstance(value, dict) else value
         if isinstance(data, bytes | bytearray | memoryview | FilePath):
             found.append(data)
@@ -62,13 +77,31 @@ def payloads(columns: Columns, name: str, verb: str, fix: str) -> list[Media]:
     return found
 
 
+def _column(columns: Columns, name: str, verb: str, fix: str) -> Iterable[Any]:
+    column = columns.get(name)
+    if column is None and rows_of(columns):
+        kinds = ", ".join(map(repr, columns))
+        raise UsageError(f"a column {name!r} of files in .{verb}()", got=f"columns {kinds}", fix=fix)
+    return column if column is not None else ()
+
+
 def _not_bytes(name: str, value: Any, row: int) -> RecordError:
-    if isinstance(value, dict):
+    path = value.get("path") if isinstance(value, dict) else value
+    if isinstance(path, str):
+        got = f"a path: {path[:80]!r}"
+        at = f"row[{name!r}]" + ("['path']" if isinstance(value, dict) else "")
+        fix = (
+            "a path inside data is never opened, since the data is not trusted; if you trust it, put this before: "
+            f".map(lambda row: {{**row, {name!r}: pathlib.Path({at}).read_bytes()}})"
+        )
+    elif isinstance(value, dict):
         got = f"a struct without bytes: {', '.join(map(str, list(value)[:5]))}"
-        fix = "write the files' bytes into the column; a path inside data is never opened"
+        fix = "write the files' bytes into its field 'bytes'"
+    elif isinstance(value, np.ndarray):
+        got = f"a decoded array, {value.dtype} of shape {value.shape}"
+        fix = "leave the step out: .map() can resample or crop decoded arrays"
     else:
-        got = type(value).__name__
-        fix = "name the column that holds bytes; a path inside data is never opened"
+        got, fix = type(value).__name__, "name the column that holds bytes with column="
     return RecordError(f"encoded bytes in column {name!r}", got=got, fix=fix, row=row)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.core.errors import RecordError
 from penstock.core.limits import Limits
+from penstock.core.os_errors import storage_error
 
 ARENA_BYTES = 64 << 20
 
@@ -53,13 +54,17 @@ class Arena:
 def read_whole(
     path: str | os.PathLike[str], limits: Limits, *, where: str = "", arena: Arena | None = None
 ) -> bytes | memoryview:
-    """Reads a complete regular file of at most `limits.record_bytes`; its size is checked first."""
+    """Reads a complete regular file of at most `limits.record_bytes`; its size is checked first.
+
+    A file that is too large or not a file is a bad record; one that is missing or cannot be read (permissions, too many
+    open files, a failing disk) raises `StorageError`, which no error policy skips.
+    """
     opened, size = open_regular(path, limits, where)
     try:
         room = arena.take(size) if arena is not None and hasattr(os, "readv") else None
         return read_open(opened, size) if room is None else _into(opened, room)
     except OSError as error:
-        raise _unreadable(error, where) from error
+        raise storage_error(error, where or path) from error
     finally:
         os.close(opened)
 
@@ -69,7 +74,7 @@ def open_regular(path: str | os.PathLike[str], limits: Limits, where: str) -> tu
     try:
         opened = os.open(path, _OPEN)  # system calls: a file object costs more than reading a small image
     except OSError as error:
-        raise _unreadable(error, where) from error
+        raise storage_error(error, where or path) from error
     found = os.fstat(opened)
     size = found.st_size
     if stat.S_ISREG(found.st_mode) and size <= limits.record_bytes:
@@ -81,11 +86,6 @@ def open_regular(path: str | os.PathLike[str], limits: Limits, where: str) -> tu
         f"a file of at most {limits.record_bytes:,} bytes", got=f"{size:,} bytes", where=where,
         fix="leave it out, or pass limits=Limits(record_bytes=...)",
     )  # fmt: skip
-
-
-def _unreadable(error: OSError, where: str) -> RecordError:
-    got = f"{type(error).__name__}: {error.strerror}"
-    return RecordError("a readable file", got=got, where=where, fix="was it moved or deleted?")
 
 
 def read_open(opened: int, size: int) -> bytes:

@@ -19,7 +19,7 @@ from penstock.codecs.audio import wav
 from penstock.codecs.audio.decode import decode
 from penstock.codecs.audio.probe import probe
 from penstock.codecs.audio.resample import resample, resampled_length
-from penstock.core.errors import RecordError, UsageError
+from penstock.core.errors import FileMissing, RecordError, UsageError
 from penstock.core.limits import Limits
 
 
@@ -163,7 +163,7 @@ def test_headers_that_contradict_themselves_or_promise_too_much(tmp_path):
     path.write_bytes(good)
     with pytest.raises(RecordError, match="at most 100 bytes"):
         decode(path, limits=Limits(record_bytes=100))
-    with pytest.raises(RecordError, match=r"gone\.wav"):
+    with pytest.raises(FileMissing, match=r"gone\.wav"):
         decode(tmp_path / "gone.wav")
     os.mkfifo(tmp_path / "pipe.wav")
     with pytest.raises(RecordError, match="regular file"):

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from penstock.codecs.image.probe import probe
-from penstock.core.errors import RecordError
+from penstock.core.errors import FileMissing, RecordError
 from penstock.core.limits import Limits
 
 
@@ -101,7 +101,7 @@ def test_a_path_is_read_and_named(tmp_path, photo, encode):
     path = tmp_path / "x.png"
     path.write_bytes(encode(photo(10, 20), "PNG"))
     assert probe(path).width == 20
-    with pytest.raises(RecordError, match=r"gone\.png"):
+    with pytest.raises(FileMissing, match=r"gone\.png"):
         probe(tmp_path / "gone.png")
     with pytest.raises(RecordError, match="at most 10 bytes"):
         probe(path, limits=Limits(record_bytes=10))

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.codecs.image.decode import ImageOptions, decode_onto
+from penstock.codecs.image.decode import ImageOptions, Picture, decode_onto
 from penstock.codecs.image.geometry import Box, opencv
+from penstock.codecs.image.info import ImageInfo
 from penstock.codecs.image.normalise import Stat, normalise
-from penstock.codecs.image.probe import Data, ImageInfo
 
 _local = threading.local()
 
 
 def fill_row(
     row: NDArray[Any],
-    data: Data,
+    data: Picture,
     how: ImageOptions,
     crop: Box | None,
     flip: bool,

@@ -6,25 +6,35 @@ oriented, in that order. JPEG is decoded by simplejpeg, everything else by Pillo
 is one buffer per thread of at most 32 MB.
 
 Conversions: grey is repeated over R, G, B; CMYK is converted by Pillow's formula; palettes are resolved; alpha is
-dropped for "RGB" and "L" (as Pillow's `convert` does) and kept for "RGBA"; 16-bit grey is scaled to 8 bits; of
-animations the first frame is used. 32-bit and float pixels, 12-bit and lossless JPEG, truncated and damaged files
-raise `RecordError`.
+dropped for "RGB" and "L" (as Pillow's `convert` does) and kept for "RGBA"; 12-bit and 16-bit grey is scaled to 8 bits;
+of animations the first frame is used. Signed, 32-bit and float pixels, CIELAB, 12-bit and lossless JPEG, truncated and
+damaged files raise `RecordError`, and so does a PNG with a chunk that does not match its checksum. Pixels that arrive
+decoded (uint8 arrays) are cropped and resized like a file.
+
+`method="pillow"` is exactly `exif_transpose(image).convert(mode).crop(box).resize(size, BILINEAR)` of Pillow: JPEG is
+then decoded at its full scale.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.codecs.image import jpeg_header, png
+from penstock.codecs.image.arrays import CHANNELS, convert, probe_array
 from penstock.codecs.image.geometry import Box, orient, stored_box
-from penstock.codecs.image.jpeg import CHANNELS, decode_jpeg
-from penstock.codecs.image.probe import FORMATS, Data, ImageInfo, open_pillow, probe
+from penstock.codecs.image.info import Data, ImageInfo
+from penstock.codecs.image.jpeg import OddSampling, decode_jpeg
+from penstock.codecs.image.pillow import decode_pillow
+from penstock.codecs.image.probe import probe
 from penstock.codecs.image.resize import resize
-from penstock.core.errors import RecordError, UsageError
+from penstock.core.errors import UsageError
 from penstock.core.limits import LIMITS, Limits
+
+Picture = Data | NDArray[np.uint8]
+"""An encoded file, or pixels (H, W, C)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +61,13 @@ class ImageOptions:
             raise UsageError('check="crop" or "whole"', got=repr(self.check))
 
 
+def probe_picture(data: Picture, where: str = "", limits: Limits = LIMITS) -> ImageInfo:
+    """The header of an encoded image, or the size of a decoded one."""
+    return probe_array(data, where, limits) if isinstance(data, np.ndarray) else probe(data, where=where, limits=limits)
+
+
 def decode(
-    data: Data,
+    data: Picture,
     *,
     crop: Box | None = None,
     size: tuple[int, int] | None = None,
@@ -83,7 +98,7 @@ def decode(
 
 def decode_onto(
     out: NDArray[np.uint8],
-    data: Data,
+    data: Picture,
     how: ImageOptions,
     crop: Box | None = None,
     where: str = "",
@@ -96,7 +111,7 @@ def decode_onto(
 
 
 def _decode(
-    data: Data,
+    data: Picture,
     how: ImageOptions,
     crop: Box | None,
     size: tuple[int, ...] | None,
@@ -106,33 +121,52 @@ def _decode(
 ) -> NDArray[np.uint8]:
     """Returns the pixels: in `out` if no rotation is needed, else in a new array or (size and crop None) as decoded."""
     if info is None:
+        info = probe_picture(data, where, how.limits)
+    if info.junk:
+        data = jpeg_header.without_junk(data)  # type: ignore[arg-type]  # a JPEG is bytes
         info = probe(data, where=where, limits=how.limits)
     turn = info.orientation if how.exif == "apply" else 1
     box = _stored_crop(info, crop, turn, where)
-    if size is not None and turn >= 5:
-        size = (size[1], size[0])
-    if info.format == "JPEG" and info.channels != 4:
-        pixels, shrink = decode_jpeg(
-            data, info, box, size, mode=how.mode, strict=how.strict, check=how.check, where=where, own=how.own
-        )
-    else:
-        pixels, shrink = _other(data, how.mode, where, how.limits), 1
-        if pixels.shape[:2] != (info.height, info.width):
-            got = f"{pixels.shape[0]} x {pixels.shape[1]}"
-            raise RecordError(f"{info.height} x {info.width} pixels, as the header says", got=got, where=where)
+    stored = (size[1], size[0]) if size is not None and turn >= 5 else size
+    pixels, shrink = _load(data, how, info, box, stored, where)
     y, x, h, w = box
     rest = None
-    if shrink == 1:
+    if shrink == 0:
+        pass  # exactly the box
+    elif shrink == 1:
         pixels = pixels[y : y + h, x : x + w]
     elif any(side % shrink for side in box):
         rest = (y / shrink, x / shrink, h / shrink, w / shrink)
     else:
         pixels = pixels[y // shrink : (y + h) // shrink, x // shrink : (x + w) // shrink]
-    if size is not None:
-        pixels = resize(pixels, size, method=how.method, out=out if turn == 1 else None, box=rest)
-    elif crop is not None:
-        pixels = pixels.copy()
-    return orient(pixels, turn)
+    if size is None or stored is None:
+        return orient(pixels.copy() if crop is not None and shrink else pixels, turn)
+    if how.method == "pillow":  # in Pillow's order
+        return resize(orient(pixels, turn), size, method=how.method, out=out)
+    return orient(resize(pixels, stored, method=how.method, out=out if turn == 1 else None, box=rest), turn)
+
+
+def _load(
+    data: Picture, how: ImageOptions, info: ImageInfo, box: Box, size: tuple[int, ...] | None, where: str
+) -> tuple[NDArray[np.uint8], int]:
+    """Pixels from the image's corner on and the factor by which they are smaller; 0 if they are exactly the box."""
+    if isinstance(data, np.ndarray):
+        y, x, h, w = box
+        return convert(data[y : y + h, x : x + w], how.mode), 0
+    if info.format == "JPEG" and info.channels != 4:
+        exact = how.method == "pillow"
+        grey = exact and how.mode == "L" and info.channels == 3  # Pillow makes grey of RGB, not of the stored luma
+        try:
+            pixels, shrink = decode_jpeg(
+                data, info, box, size, mode="RGB" if grey else how.mode, strict=how.strict, check=how.check,
+                where=where, own=how.own, full=exact,
+            )  # fmt: skip
+            return (convert(pixels, "L") if grey else pixels), shrink
+        except OddSampling:
+            pass
+    elif info.format == "PNG" and how.strict:
+        png.check(data, where)
+    return decode_pillow(data, how.mode, box, info, where, how.limits), 0
 
 
 def _stored_crop(info: ImageInfo, crop: Box | None, turn: int, where: str) -> Box:
@@ -144,36 +178,3 @@ def _stored_crop(info: ImageInfo, crop: Box | None, turn: int, where: str) -> Bo
         raise UsageError(f"a crop inside {tall} x {wide}", got=f"(y={y}, x={x}, height={h}, width={w})", where=where)
     box = (int(y), int(x), int(h), int(w))
     return box if turn == 1 else stored_box(box, turn, info.height, info.width)
-
-
-def _other(data: Data, mode: str, where: str, limits: Limits) -> NDArray[np.uint8]:
-    """Decodes with Pillow: every format except RGB and grey JPEG."""
-    image = open_pillow(data, where, limits, ("JPEG",) if bytes(data[:2]) == b"\xff\xd8" else FORMATS)
-    if image.mode in ("F", "I") or (image.mode.startswith("I;") and not image.mode.startswith("I;16")):
-        raise RecordError(
-            "8 or 16 bits a channel", got=f"{image.format} of Pillow mode {image.mode!r}", where=where,
-            fix="scale the pixels to 8 bits first: their range is not known here",
-        )  # fmt: skip
-    try:
-        image.load()
-        if image.mode.startswith("I;16"):
-            grey = ((np.asarray(image).astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
-            return _spread(grey, mode)
-        if image.mode != mode:
-            image = image.convert("RGBA").convert(mode) if image.mode in ("P", "PA") else image.convert(mode)
-        pixels: NDArray[np.uint8] = np.asarray(image)
-    except Exception as error:  # decoders of a dozen formats raise a dozen types on hostile bytes
-        raise RecordError(
-            f"an intact {image.format}",
-            got=f"{type(error).__name__}: {error}",
-            where=where,
-            fix="fetch the file again or leave it out",
-        ) from error
-    return pixels if pixels.ndim == 3 else pixels[..., None]
-
-
-def _spread(grey: NDArray[np.uint8], mode: str) -> NDArray[np.uint8]:
-    if mode == "L":
-        return grey[..., None]
-    channels: list[Any] = [grey, grey, grey] + [np.full_like(grey, 255)] * (mode == "RGBA")
-    return np.stack(channels, axis=-1)

@@ -20,16 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.codecs.image.arrays import CHANNELS
 from penstock.codecs.image.geometry import Box
-from penstock.codecs.image.probe import Data, ImageInfo
+from penstock.codecs.image.info import Data, ImageInfo
 from penstock.core.errors import RecordError
 from penstock.core.optional import need
 
 SCRATCH_BYTES = 32 << 20
-CHANNELS = {"RGB": 3, "L": 1, "RGBA": 4}
 
 _local = threading.local()
 _UNREAD_REST = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9")
+_ODD_SAMPLING = "Could not determine subsampling level"
+
+
+class OddSampling(Exception):
+    """A JPEG whose colour is sampled in a way (4:1:0, for instance) that TurboJPEG does not decode; libjpeg does."""
 
 
 def scale_for(box: Box, size: tuple[int, ...] | None) -> int:
@@ -63,13 +68,15 @@ def decode_jpeg(
     check: str,
     where: str,
     own: bool,
+    full: bool = False,
 ) -> tuple[NDArray[np.uint8], int]:
     """Returns pixels from the top to at least the lower edge of the box, and the factor by which they are smaller.
 
-    With a box or a size they are in this thread's scratch buffer, valid until its next call.
+    With a box or a size they are in this thread's scratch buffer, valid until its next call. `full` decodes at the full
+    scale, whatever the target.
     """
     simplejpeg = need("simplejpeg", extra="image", purpose="to decode JPEG")
-    shrink = scale_for(box, size)
+    shrink = 1 if full else scale_for(box, size)
     rows = height_for(info, box) if check == "crop" else info.height
     height, width = -(-rows // shrink), -(-info.width // shrink)
     channels = CHANNELS[mode]
@@ -87,6 +94,8 @@ def decode_jpeg(
         pixels = simplejpeg.decode_jpeg(data, colour, min_height=height, min_width=width, strict=strict, buffer=scratch)
         shape = pixels.shape[:2]
     except (ValueError, RuntimeError) as error:
+        if _ODD_SAMPLING in str(error):
+            raise OddSampling from None
         if check != "crop" or not _UNREAD_REST.fullmatch(str(error)):
             raise damaged(error, where) from error
         shape = simplejpeg.decode_jpeg_header(data, min_height=height, min_width=width, strict=False)[:2]

@@ -4,7 +4,8 @@ Pillow widens its triangle filter with the shrink factor s. A short separable bl
 triangle, (s*s - 1) / 6, followed by plain bilinear sampling, is almost the same filter. At integer factors the two
 agree except for rounding; between them they differ by about one grey level on average
 (`tests/codecs/image/test_resize.py` states the bounds). Enlarging is plain bilinear, within 1 of Pillow.
-`method="pillow"` calls Pillow itself where equality matters more than time.
+`method="pillow"` calls Pillow itself where equality matters more than time; `decode` then also decodes JPEG at its full
+scale, so that the result is exactly Pillow's.
 """
 
 from __future__ import annotations
