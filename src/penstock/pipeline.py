@@ -5,7 +5,7 @@ Each method imports its step when it is called, so a program loads only the step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.core.arguments import changed, explained_methods
@@ -124,26 +124,27 @@ class Pipeline:
         self, tokenizer: Any, *, field: str = "text", cache_dir: str | os.PathLike[str] | None = None,
         eos: bool | int = True, on_error: Literal["raise", "skip"] | None = None, budget: int | float | None = None,
         engine: Literal["auto", "reference"] = "auto", threads: int | None = None, shard_tokens: int = 1 << 25,
-        show_progress: bool | None = None,
+        show_progress: bool | None = None, add_special_tokens: bool | None = None,
+        allowed_special: Collection[str] | None = None, disallowed_special: Collection[str] | None = None,
     ) -> Pipeline:  # fmt: skip
         """Tokenizes the column `field` into a token store, once: later runs find it in the cache, by content.
 
         Args:
-            tokenizer: a name, path or object that `penstock.as_tokenizer` accepts; "bytes" needs no files.
+            tokenizer: what `penstock.as_tokenizer` accepts, as are `add_special_tokens` and the two after it.
             eos: append the tokenizer's end token to each document, or this id, or nothing with False.
             on_error: "skip" leaves out bad records, at most `budget`; as does `.skip_errors(budget)` before it.
             engine: "reference" does not use the fast engine (which is compared with the tokenizer before use).
 
-        >>> import tempfile
-        >>> tokens = ps.from_texts(["hi", "you"]).tokenize("bytes", cache_dir=tempfile.mkdtemp())
-        >>> tokens.peek(1)[0]["input_ids"].tolist()
+        >>> from tempfile import mkdtemp
+        >>> ps.from_texts(["hi", "you"]).tokenize("bytes", cache_dir=mkdtemp()).peek(1)[0]["input_ids"].tolist()
         [104, 105, 256]
         """
         from penstock.preparation.tokenize import tokenized
 
         settings = changed(
             Pipeline.tokenize, eos=eos, on_error=on_error, budget=budget, engine=engine, threads=threads,
-            shard_tokens=shard_tokens, show_progress=show_progress,
+            shard_tokens=shard_tokens, show_progress=show_progress, add_special_tokens=add_special_tokens,
+            allowed_special=allowed_special, disallowed_special=disallowed_special,
         )  # fmt: skip
         return Pipeline(tokenized(self.definition, tokenizer, field, cache_dir, settings))
 

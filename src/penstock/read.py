@@ -6,7 +6,7 @@ Each function imports its source when it is called, so a program loads only the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.core.arguments import changed, explained
@@ -408,7 +408,8 @@ def prepare(
     source: Pipeline | TextSource, tokenizer: Any, out: PathLike, *, field: str = "text", eos: bool | int = True,
     engine: Literal["auto", "reference"] = "auto", shard_tokens: int = 1 << 25, on_error: OnError | None = None,
     budget: int | float | None = None, threads: int | None = None, show_progress: bool | None = None,
-    restart: bool = False,
+    restart: bool = False, add_special_tokens: bool | None = None, allowed_special: Collection[str] | None = None,
+    disallowed_special: Collection[str] | None = None,
 ) -> Prepared:  # fmt: skip
     """Tokenizes texts into a token store in the folder `out`. Run again after an interruption, it resumes.
 
@@ -426,7 +427,8 @@ def prepare(
 
     settings = changed(
         prepare, eos=eos, engine=engine, shard_tokens=shard_tokens, on_error=on_error, budget=budget,
-        threads=threads, show_progress=show_progress, restart=restart,
+        threads=threads, show_progress=show_progress, restart=restart, add_special_tokens=add_special_tokens,
+        allowed_special=allowed_special, disallowed_special=disallowed_special,
     )  # fmt: skip
     texts = text_source(source.definition, field, settings) if isinstance(source, Pipeline) else source
     return run.prepare(texts, tokenizer, out, **settings)

@@ -93,7 +93,7 @@ def made(
             original = fast(tokenizer_object=bpe, eos_token="<|endoftext|>")
         return as_tokenizer(original), lambda t: original(t, add_special_tokens=False)["input_ids"]
     if kind == "tiktoken":
-        return as_tokenizer(tiktoken_encoding), tiktoken_encoding.encode_ordinary
+        return as_tokenizer(tiktoken_encoding, disallowed_special=()), tiktoken_encoding.encode_ordinary
     if kind.startswith("sp "):
         import sentencepiece
 

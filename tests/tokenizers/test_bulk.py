@@ -26,11 +26,15 @@ from .conftest import train_bpe
 
 @pytest.fixture
 def fast(bpe: Any, tiktoken_encoding: Any, sp_models: dict[str, Path], request: pytest.FixtureRequest) -> Any:
-    return {"tokenizers": bpe, "tiktoken": tiktoken_encoding, "sentencepiece": sp_models["bpe"]}[request.param]
+    text, special = (
+        as_tokenizer(tiktoken_encoding, **policy) for policy in ({"disallowed_special": ()}, {"allowed_special": "all"})
+    )
+    kinds = {"tokenizers": bpe, "tiktoken": text, "tiktoken special": special, "sentencepiece": sp_models["bpe"]}
+    return kinds[request.param]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("fast", ["tokenizers", "tiktoken", "sentencepiece"], indirect=True)
+@pytest.mark.parametrize("fast", ["tokenizers", "tiktoken", "tiktoken special", "sentencepiece"], indirect=True)
 def test_gigatoken_gives_the_reference_ids(fast: Any, corpus: list[str], threads: int) -> None:
     texts = [*corpus, *PROBES, "a<s>b</s> <|endoftext|>", "y" * 5000] * 2
     with warnings.catch_warnings():

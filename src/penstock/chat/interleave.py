@@ -172,7 +172,7 @@ class Interleave:
         unknown = [kind for kind in (*self.ids, *self.brackets) if kind not in ("image", "audio")]
         if unknown or not self.ids or set(self.brackets) - set(self.ids):
             raise UsageError('ids for "image", "audio" or both', got=repr(dict(self.ids)), fix='ids={"image": 50257}')
-        object.__setattr__(self, "tokenizer", as_tokenizer(self.tokenizer))
+        object.__setattr__(self, "tokenizer", as_tokenizer(self.tokenizer, add_special_tokens=False))
 
     def __call__(
         self,

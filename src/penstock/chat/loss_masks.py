@@ -163,7 +163,7 @@ class Encoder:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = as_tokenizer(tokenizer)
+        self.tokenizer = as_tokenizer(tokenizer, add_special_tokens=False)
         specials: Mapping[str, int] = self.tokenizer.special_tokens
         self.special_ids = {text: int(number) for text, number in specials.items() if text}
         longest_first = sorted(self.special_ids, key=len, reverse=True)

@@ -96,6 +96,31 @@ def add_tokenizer(parser: Any, *, required: bool = False, what: str = "to decode
     )  # fmt: skip
 
 
+def add_special(parser: Any) -> None:
+    """Adds the options for special tokens."""
+    parser.add_argument(
+        "--add-special-tokens", action="store_const", const=True,
+        help="keep what the tokenizer itself adds around a text: [CLS], [SEP], BOS (default: add nothing)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allowed-special", action="append", metavar="TOKEN",
+        help='tiktoken: text that spells this token becomes it; may be repeated; "all" for all (default: an error)',
+    )  # fmt: skip
+    parser.add_argument(
+        "--disallowed-special", choices=("all", "none"), help="tiktoken: none makes such text ordinary text"
+    )
+
+
+def special_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `add_special` as arguments of `prepare`."""
+    allowed, disallowed = args.allowed_special, args.disallowed_special
+    return {
+        "add_special_tokens": args.add_special_tokens,
+        "allowed_special": "all" if allowed and "all" in allowed else allowed,
+        "disallowed_special": () if disallowed == "none" else disallowed,
+    }
+
+
 def add_windows(parser: Any) -> None:
     """Adds the arguments of a training run: store, windows, batch and order."""
     parser.add_argument("store", metavar="STORE", help="token store, Megatron prefix, or .bin/.npy of tokens")

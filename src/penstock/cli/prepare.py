@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli import console
-from penstock.cli.arguments import add_json, add_tokenizer, budget, command, number
+from penstock.cli.arguments import add_json, add_special, add_tokenizer, budget, command, number, special_options
 from penstock.cli.prompts import add_prompt, as_options, asks_for_prompts, make_engine, open_records
 from penstock.core.errors import PenstockError
 from penstock.sources.formats import TEXT_FORMATS
@@ -40,6 +40,7 @@ def add(commands: Any) -> None:
     )
     end.add_argument("--no-eos", dest="eos", action="store_const", const=False, help="add nothing")
     end.add_argument("--eos-id", dest="eos_id", type=number(0), metavar="N", help="end documents with this id")
+    add_special(parser)
     parser.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="at a bad record (default: raise)"
     )
@@ -92,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
         made = prepare(
             source, args.tokenizer, out, eos=eos, engine=args.engine or "auto", on_error=args.on_error,
             budget=args.budget, threads=args.threads, show_progress=show, restart=args.restart, **extra,
+            **special_options(args),
         )  # fmt: skip
     result = made.to_json() | {"source_bytes": int(facts.get("bytes") or 0), "verified": False}
     if made.skipped:

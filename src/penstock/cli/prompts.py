@@ -17,6 +17,9 @@ _WITHOUT = {
     "by": "a record is a document",
     "engine": "the prompts' own encoder is used",
     "threads": "as many are used as there are cores",
+    "add_special_tokens": "use --bos, or a chat template, which writes its own",
+    "allowed_special": "use --specials allow",
+    "disallowed_special": "use --specials allow",
 }
 # How the library's advice is written on the command line.
 _SPELLINGS = (

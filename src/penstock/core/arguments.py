@@ -94,7 +94,6 @@ SYNONYMS: dict[str, dict[str, str]] = {
     "text_field": {"tokenize prepare": "field={value!r}", "read_jsonl": "field={value!r}"},
     "column": {"tokenize prepare": "field={value!r}"},
     "input_columns": {"map map_batches filter": "leave it out: the function gets the full record"},
-    "add_special_tokens": {"tokenize prepare": "eos={value}"},
     "eos_token_id": {"tokenize prepare": "eos={value}", "open_nanogpt open_dolma": "eos_id={value}"},
     "max_tokens": {"batch_tokens": "budget={value}"},
     "bucket_boundaries": {"bucket": "boundaries={value}"},

@@ -29,6 +29,7 @@ from penstock.sources.tokens import TokenStore
 from penstock.storage.filesystem import local_only
 from penstock.store.manifest import NAME
 from penstock.tokenizers import as_tokenizer
+from penstock.tokenizers.base import BaseTokenizer
 
 WAIT_SECONDS = 0.2
 MOST_REPAIRS = 3
@@ -56,8 +57,11 @@ def cached_store(
     `limit` bounds the cache in bytes; without it `PENSTOCK_CACHE_LIMIT` does ("50GB"), else 256 GiB.
     """
     root = cache_folder(cache_dir) / "tokens"  # first: a path that cannot be used is refused before any work
-    resolved = as_tokenizer(tokenizer)
+    chosen = {k: v for k, v in settings.items() if k in ("add_special_tokens", "allowed_special", "disallowed_special")}
+    resolved = as_tokenizer(tokenizer, **chosen)
+    settings = {k: v for k, v in settings.items() if k not in chosen}
     plain = {k: v for k, v in settings.items() if k in ("eos", "shard_tokens", "on_error")}
+    plain |= resolved.policy() if isinstance(resolved, BaseTokenizer) else {}
     key = content_id([source.fingerprint(), orjson.dumps(resolved.identity()), orjson.dumps(plain)])
     folder = root / key
     most = evict.limit_of(limit)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from penstock.core import randomness
 from penstock.core.columns import Ragged
-from penstock.core.errors import DataError
-from penstock.sources.lines import Chunk
+from penstock.core.errors import BadRecords, DataError, RecordError
+from penstock.sources.lines import Chunk, bare, place
 from penstock.tokenizers.bulk import BulkEncoder
 
 AT_ONCE = 3  # chunks being encoded
@@ -63,9 +64,13 @@ def read_ahead(chunks: Iterable[Chunk], depth: int = 2) -> Iterator[Chunk]:
         thread.join()
 
 
-def encoded(chunks: Iterable[Chunk], encoder: BulkEncoder) -> Iterator[tuple[Chunk, Ragged]]:
-    """Each chunk with its documents, in order."""
-    return in_order(chunks, lambda chunk: _encode(chunk, encoder))
+def encoded(chunks: Iterable[Chunk], encoder: BulkEncoder, paths: Sequence[str] = ()) -> Iterator[tuple[Chunk, Ragged]]:
+    """Each chunk with its documents, in order. Texts that the tokenizer refuses become errors of their chunk.
+
+    `paths` are the files that positions count, to name a bad record.
+    """
+    for _, (chunk, documents) in in_order(chunks, lambda chunk: _encode(chunk, encoder, paths)):
+        yield chunk, documents
 
 
 def in_order(chunks: Iterable[Chunk], work: Callable[[Chunk], T]) -> Iterator[tuple[Chunk, T]]:
@@ -89,10 +94,34 @@ def _first(pending: deque[tuple[Chunk, Future[T]]]) -> tuple[Chunk, T]:
     return chunk, future.result()
 
 
-def _encode(chunk: Chunk, encoder: BulkEncoder) -> Ragged:
-    documents = encoder.encode(chunk.texts) if chunk.texts else Ragged(np.empty(0, np.uint32), np.zeros(1, np.int64))
+def _encode(chunk: Chunk, encoder: BulkEncoder, paths: Sequence[str] = ()) -> tuple[Chunk, Ragged]:
+    if not chunk.texts:
+        return chunk, Ragged(np.empty(0, np.uint32), np.zeros(1, np.int64))
+    try:
+        documents = encoder.encode(chunk.texts)
+    except BadRecords as refused:
+        chunk = without(chunk, refused.errors, paths)
+        return _encode(chunk, encoder, paths)
     _spot_check(chunk, documents, encoder)
-    return documents
+    return chunk, documents
+
+
+def without(chunk: Chunk, refused: Sequence[RecordError], paths: Sequence[str]) -> Chunk:
+    """The chunk with the texts of these rows as errors that name their place."""
+    errors, places = list(chunk.errors), list(chunk.error_positions)
+    for error in refused:
+        file, line, offset = position = chunk.positions[error.row]
+        error.where = place(paths[file], line, offset) if file < len(paths) else f"record {offset}"
+        error.fix += ', or on_error="skip"'
+        errors.append(bare(error))
+        places.append(position)
+    order = sorted(range(len(errors)), key=lambda i: places[i])
+    bad = {error.row for error in refused}
+    kept = [i for i in range(len(chunk.texts)) if i not in bad]
+    return replace(
+        chunk, texts=[chunk.texts[i] for i in kept], positions=[chunk.positions[i] for i in kept],
+        errors=[errors[i] for i in order], error_positions=[places[i] for i in order],
+    )  # fmt: skip
 
 
 def _spot_check(chunk: Chunk, documents: Ragged, encoder: BulkEncoder) -> None:

@@ -32,6 +32,8 @@ from penstock.storage.filesystem import local_only
 from penstock.store.layout import token_dtype
 from penstock.store.manifest import Manifest, read_manifest, write_manifest
 from penstock.store.writer import ShardInfo, ShardWriter
+from penstock.tokenizers import as_tokenizer
+from penstock.tokenizers.base import BaseTokenizer, Special, Tokenizer
 from penstock.tokenizers.bulk import BulkEncoder
 
 SHARD_TOKENS = 1 << 25
@@ -104,18 +106,27 @@ def prepare(
     threads: int | None = None,
     show_progress: bool | None = None,
     restart: bool = False,
+    add_special_tokens: bool | None = None,
+    allowed_special: Special | None = None,
+    disallowed_special: Special | None = None,
 ) -> Prepared:
     """Tokenises `source` into the folder `out`. Run it again after an interruption to resume.
 
-    `eos=True` appends the tokenizer's end token to every document if it has one; an int appends that id.
+    `eos=True` appends the tokenizer's end token to every document if it has one and does not add it itself; an int
+    appends that id. The last three arguments are those of `as_tokenizer`.
     """
     out = local_only(out, "out")
     if engine not in ("auto", "reference"):
         raise UsageError('engine="auto" or "reference"', got=repr(engine))
     _check_settings(shard_tokens, on_error)
-    encoder = BulkEncoder(tokenizer, threads=threads, reference=engine == "reference")
+    chosen = as_tokenizer(
+        tokenizer, add_special_tokens=add_special_tokens, allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )  # fmt: skip
+    encoder = BulkEncoder(chosen, threads=threads, reference=engine == "reference")
+    paths = list(source.paths) if isinstance(source, FileSource) else []
     return make_store(
-        source, _Texts(encoder, _end_of(encoder, eos)), out, shard_tokens=shard_tokens, on_error=on_error,
+        source, _Texts(encoder, eos, paths), out, shard_tokens=shard_tokens, on_error=on_error,
         budget=budget, show_progress=show_progress, restart=restart,
     )  # fmt: skip
 
@@ -151,29 +162,34 @@ def make_store(
         return run.report(run.write(restart, show_progress), began)
 
 
-def _end_of(encoder: BulkEncoder, eos: bool | int) -> int | None:
+def _end_of(tokenizer: Tokenizer, eos: bool | int) -> int | None:
     if eos is False:
         return None
     if eos is True:
-        return encoder.tokenizer.eos_id
-    if not 0 <= eos < encoder.tokenizer.vocab_size:
-        raise UsageError(f"an end token below the vocabulary size {encoder.tokenizer.vocab_size}", got=str(eos))
+        return tokenizer.eos_id
+    if not 0 <= eos < tokenizer.vocab_size:
+        raise UsageError(f"an end token below the vocabulary size {tokenizer.vocab_size}", got=str(eos))
     return int(eos)
 
 
 class _Texts:
     """Texts as they are, tokenised, each followed by the end token if there is one."""
 
-    def __init__(self, encoder: BulkEncoder, eos: int | None) -> None:
-        self.encoder, self.eos = encoder, eos
-        self.vocab_size = encoder.tokenizer.vocab_size
+    def __init__(self, encoder: BulkEncoder, eos: bool | int, paths: Sequence[str]) -> None:
+        self.encoder, self.paths = encoder, paths
+        self.tokenizer = encoder.tokenizer
+        self.eos = _end_of(self.tokenizer, eos)
+        ended = eos is True and isinstance(self.tokenizer, BaseTokenizer) and self.tokenizer.ends_texts
+        self.appended = None if ended else self.eos
+        self.vocab_size = self.tokenizer.vocab_size
 
     @property
     def engine(self) -> str:
         return self.encoder.engine
 
     def job(self) -> dict[str, Any]:
-        return {"tokenizer": self.encoder.tokenizer.identity(), "eos": self.eos}
+        policy = self.tokenizer.policy() if isinstance(self.tokenizer, BaseTokenizer) else {}
+        return {"tokenizer": self.tokenizer.identity(), "eos": self.eos} | policy
 
     def check(self, source: TextSource) -> None:
         """The fast engine is compared with the reference on texts from several files before it is used."""
@@ -186,8 +202,8 @@ class _Texts:
         self.encoder.check(texts)
 
     def documents(self, chunks: Iterable[Chunk]) -> Iterator[Made]:
-        for chunk, documents in encoded(chunks, self.encoder):
-            yield Made(chunk, with_end(documents, self.eos, token_dtype(self.vocab_size)), {})
+        for chunk, documents in encoded(chunks, self.encoder, self.paths):
+            yield Made(chunk, with_end(documents, self.appended, token_dtype(self.vocab_size)), {})
 
     def close(self) -> None:
         self.encoder.close()

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.core.columns import Ragged
 from penstock.core.errors import DataError
 from penstock.sources.tokens import TokenArray
+from penstock.tokenizers.base import BaseTokenizer
 from penstock.tokenizers.bulk import BulkEncoder
 
 
@@ -25,7 +26,8 @@ def token_stream(source: Any, tokenizer: Any, *, eos: bool = False) -> TokenArra
 def first_tokens(source: Any, tokenizer: Any, most: int | None, *, eos: bool = False) -> tuple[TokenArray, bool]:
     """The tokens of the first `most` bytes of texts (None: of all), and whether those were all of them."""
     encoder = BulkEncoder(tokenizer)
-    end = encoder.tokenizer.eos_id if eos else None
+    ended = isinstance(encoder.tokenizer, BaseTokenizer) and encoder.tokenizer.ends_texts
+    end = encoder.tokenizer.eos_id if eos and not ended else None
     dtype = np.min_scalar_type(max(0, encoder.tokenizer.vocab_size - 1))
     parts, lengths, read, complete = [], [], 0, True
     for chunk in source.iterate():

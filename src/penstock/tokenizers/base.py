@@ -1,9 +1,9 @@
 """The interface of a tokenizer in Penstock, and the functions that tokenizers share.
 
 `encode_batch` runs on the calling thread and returns one values array with offsets; `BulkEncoder` uses many threads.
- No special tokens are added (`add_special_tokens=False`): the end-of-document token is appended by whoever
-writes the store. Text that looks like a special token gets the ids the original object gives it by default: matched
-as special by `tokenizers` and transformers, ordinary text for tiktoken, SentencePiece and bytes.
+Special tokens that a tokenizer adds around a text ([CLS], [SEP], BOS) are left out, unless `add_special_tokens=True`;
+the end-of-document token is appended by whoever writes the store. Text that spells a special token is that token for
+`tokenizers` and transformers, ordinary text for SentencePiece and bytes, and follows `allowed_special` for tiktoken.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import hashlib
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Ragged
-from penstock.core.errors import BadRecords, RecordError
+from penstock.core.errors import BadRecords, PenstockError, RecordError
 
 Ids = NDArray[np.uint32]
+
+NO_IDS: Ids = np.empty(0, np.uint32)
 
 # Texts on which two tokenizers that are not the same tend to disagree. Part of identities: changing it changes them.
 PROBES = (
@@ -81,6 +83,21 @@ class Tokenizer(Protocol):
         ...
 
 
+Special = Collection[str] | Literal["all"]
+
+
+@runtime_checkable
+class SpecialTextPolicy(Protocol):
+    """A tokenizer with a policy for text that spells a special token."""
+
+    @property
+    def special_tokens(self) -> dict[str, int]: ...
+
+    def allowing(self, allowed: Special | None, disallowed: Special | None) -> Tokenizer:
+        """The same tokenizer with this policy; None is the default of each."""
+        ...
+
+
 @dataclass(frozen=True)
 class Specials:
     """Ids that have a role; None where a tokenizer has no such token."""
@@ -122,6 +139,27 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
+def framed(rows: Ragged, before: Ids, after: Ids) -> Ragged:
+    """Each row with the same ids before and behind it.
+
+    >>> framed(Ragged.of([[1, 2], []]), np.array([8]), np.array([9])).tolist()
+    [[8, 1, 2, 9], [8, 9]]
+    """
+    if not len(before) and not len(after):
+        return rows
+    offsets = rows.offsets + np.arange(len(rows) + 1) * (len(before) + len(after))
+    values = np.empty(int(offsets[-1]), rows.values.dtype)
+    text = np.ones(len(values), bool)
+    for at, number in enumerate(before.tolist()):
+        values[offsets[:-1] + at] = number
+        text[offsets[:-1] + at] = False
+    for at, number in enumerate(after.tolist()[::-1], 1):
+        values[offsets[1:] - at] = number
+        text[offsets[1:] - at] = False
+    values[text] = rows.values
+    return Ragged(values, offsets)
+
+
 def join_rows(rows: Sequence[Ids]) -> Ragged:
     """One Ragged from an array per text."""
     offsets = np.zeros(len(rows) + 1, np.int64)
@@ -130,12 +168,28 @@ def join_rows(rows: Sequence[Ids]) -> Ragged:
     return Ragged(values, offsets)
 
 
+def first_difference(expected: Ragged, got: Ragged) -> int | None:
+    """The first row whose ids differ, or None.
+
+    >>> first_difference(Ragged.of([[1], [2, 3]]), Ragged.of([[1], [2, 4]]))
+    1
+    """
+    if len(expected) != len(got):
+        return 0
+    for row, (a, b) in enumerate(zip(expected, got, strict=True)):
+        if not np.array_equal(a, b):
+            return row
+    return None
+
+
 class BaseTokenizer(ABC):
     """The shared part of tokenizers. A kind adds `special_tokens`, `_blob`, `encode_batch` and `decode`."""
 
     kind = "object"
     concurrent = True
     """Whether many threads may call `encode_batch` at once."""
+    adds = False
+    """Whether `encode` adds the special tokens that the original adds around a text, such as [CLS] and [SEP]."""
 
     def __init__(self, name: str, vocab_size: int, specials: Specials) -> None:
         self.name, self.vocab_size, self._specials = name, vocab_size, specials
@@ -163,6 +217,27 @@ class BaseTokenizer(ABC):
         """What a bulk engine can be built from: see `giga.builder`; None if only this object can encode."""
         return None
 
+    @property
+    def frame(self) -> tuple[Ids, Ids]:
+        """The ids that `encode` puts before and behind those of every text; a bulk engine does not know them."""
+        return NO_IDS, NO_IDS
+
+    def adding(self, add: bool) -> BaseTokenizer:
+        """The same tokenizer with or without the special tokens it adds around a text; most kinds add none."""
+        return self
+
+    @cached_property
+    def ends_texts(self) -> bool:
+        """Whether `encode` itself ends every text with the end token."""
+        return self.adds and self.eos_id is not None and self.encode("a")[-1:].tolist() == [self.eos_id]
+
+    def policy(self) -> dict[str, Any]:
+        """What decides which texts are refused, beyond their ids: part of a preparation's settings."""
+        return {}
+
+    def check(self, texts: Sequence[str]) -> None:  # noqa: B027  most kinds refuse no text
+        """Raises `BadRecords` for texts that `encode_batch` would refuse and a bulk engine would not."""
+
     def identity(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
@@ -171,6 +246,7 @@ class BaseTokenizer(ABC):
             "eos_id": self.eos_id,
             "bos_id": self.bos_id,
             "pad_id": self.pad_id,
+            **({"add_special_tokens": True} if self.adds else {}),
         }
 
     def encode(self, text: str) -> Ids:
@@ -207,13 +283,50 @@ class SerialTokenizer(BaseTokenizer):
     def encode_batch(self, texts: Sequence[str]) -> Ragged:
         check_texts(texts)
         with self._lock:
-            return join_rows([self._ids(text) for text in texts])
+            return each_row(self._ids, texts)
 
     def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
         return str(self.original.decode(np.asarray(ids, np.int64).tolist()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.original,)
+
+
+def each_row(encode: Callable[[str], Ids], texts: Sequence[str]) -> Ragged:
+    """Ids of many texts, one at a time; raises `BadRecords` with every text on which a foreign tokenizer fails.
+
+    >>> each_row(lambda text: np.array([{"a": 1}[text]]), ["a", "b"])
+    Traceback (most recent call last):
+    penstock.core.errors.BadRecords: expected a text that the tokenizer can encode
+      got:   KeyError: 'b', for 'b'
+      where: row 1 of this call
+      fix:   repair or drop the record, or use a tokenizer that knows its characters
+    """
+    rows, bad = [], []
+    for row, text in enumerate(texts):
+        try:
+            rows.append(encode(text))
+        except PenstockError:
+            raise
+        except BaseException as error:  # a panic in native code is a BaseException
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            bad.append(_failed(row, text, error))
+    if bad:
+        raise BadRecords(bad)
+    return join_rows(rows)
+
+
+def _failed(row: int, text: str, error: BaseException) -> RecordError:
+    made = RecordError(
+        "a text that the tokenizer can encode",
+        got=f"{type(error).__name__}: {str(error)[:200]}, for {text[:40]!r}",
+        where=f"row {row} of this call",
+        fix="repair or drop the record, or use a tokenizer that knows its characters",
+        row=row,
+    )
+    made.__cause__ = error
+    return made
 
 
 def is_text(value: Any) -> bool:

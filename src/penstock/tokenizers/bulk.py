@@ -11,14 +11,24 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock.core.columns import Ragged
 from penstock.core.cpus import usable_cores
-from penstock.core.errors import DataError, UsageError
-from penstock.tokenizers.base import PROBES, BaseTokenizer, Tokenizer, check_texts, is_text
+from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
+from penstock.tokenizers.base import (
+    PROBES,
+    BaseTokenizer,
+    Ids,
+    Tokenizer,
+    check_texts,
+    first_difference,
+    framed,
+    is_text,
+)
 from penstock.tokenizers.giga import GigaPool
 from penstock.tokenizers.resolve import as_tokenizer
 
@@ -57,10 +67,10 @@ class BulkEncoder:
         self._lock = threading.RLock()
         self._pool: ThreadPoolExecutor | None = None
         form = None if reference or base is None else base.fast_form()
-        if form is not None:
-            self._try_giga(form)
+        if base is not None and form is not None:
+            self._try_giga(base, form)
 
-    def _try_giga(self, form: tuple[str, Any]) -> None:
+    def _try_giga(self, base: BaseTokenizer, form: tuple[str, Any]) -> None:
         try:
             pool = GigaPool(form, self.threads)
         except BaseException as error:  # a panic in native code is a BaseException
@@ -68,7 +78,7 @@ class BulkEncoder:
                 raise
             self._fall_back(f"gigatoken does not take this tokenizer: {_first_line(error)}")
             return
-        self._run, self.engine, self.checked = pool.encode, "gigatoken", False
+        self._run, self.engine, self.checked = partial(_framed, pool, base.frame), "gigatoken", False
         self.reason = "not yet checked on a sample of the corpus"
 
     def check(self, sample_texts: Sequence[str]) -> None:
@@ -80,8 +90,8 @@ class BulkEncoder:
         with self._lock:
             if self.engine != "gigatoken":
                 return
-            texts = [*filter(is_text, spread(sample_texts)), *PROBES, *_special_probes(self.tokenizer)]
-            expected = self.tokenizer.encode_batch(texts)
+            probes = [*filter(is_text, spread(sample_texts)), *PROBES, *_special_probes(self.tokenizer)]
+            texts, expected = accepted(self.tokenizer, probes)
             try:
                 got = self._run(texts)
             except BaseException as error:
@@ -104,9 +114,12 @@ class BulkEncoder:
                     self.check(texts)
         slices = list(cut_slices(texts, self._slice_size(texts)))
         if self.threads == 1 or len(slices) < 2:
-            parts = [self._encode_slice(texts, *s) for s in slices]
+            done = [self._encode_slice(texts, *s) for s in slices]
         else:
-            parts = list(self._threads().map(lambda s: self._encode_slice(texts, *s), slices))
+            done = list(self._threads().map(lambda s: self._encode_slice(texts, *s), slices))
+        parts = [part for part in done if isinstance(part, Ragged)]
+        if bad := [error for part in done if isinstance(part, list) for error in part]:
+            raise BadRecords(bad)
         if len(parts) == 1:
             return parts[0]
         offsets = np.zeros(len(texts) + 1, np.int64)
@@ -114,21 +127,15 @@ class BulkEncoder:
         values = np.concatenate([p.values for p in parts]) if parts else np.empty(0, np.uint32)
         return Ragged(values, offsets)
 
-    def _encode_slice(self, texts: Sequence[str], start: int, stop: int) -> Ragged:
-        part = texts[start:stop]
-        run = self._run
+    def _encode_slice(self, texts: Sequence[str], start: int, stop: int) -> Ragged | list[RecordError]:
+        """Ids of some of the texts, or what is wrong with them; errors count rows over the full call."""
         try:
-            out = run(part)
-        except BaseException as error:
-            if _ours_to_obey(error):
-                raise
-            check_texts(texts)  # errors count rows over the full call
-            with self._lock:
-                if run == self.tokenizer.encode_batch:
-                    raise
-                if self._run == run:
-                    self._fall_back(f"gigatoken failed: {_first_line(error)}")
-            out = self.tokenizer.encode_batch(part)
+            out = self._ids(texts[start:stop])
+        except BadRecords as refused:
+            for error in refused.errors:
+                error.row += start
+                error.where = f"row {error.row} of this call"
+            return refused.errors
         largest = int(out.values.max()) if len(out.values) else 0
         if largest >= self.tokenizer.vocab_size:
             raise DataError(
@@ -138,6 +145,23 @@ class BulkEncoder:
                 fix="the tokenizer states a vocabulary smaller than it uses; correct its vocab_size",
             )
         return out
+
+    def _ids(self, texts: Sequence[str]) -> Ragged:
+        run = self._run
+        if run == self.tokenizer.encode_batch:
+            return run(texts)
+        if isinstance(self.tokenizer, BaseTokenizer):
+            self.tokenizer.check(texts)
+        try:
+            return run(texts)
+        except BaseException as error:
+            if _ours_to_obey(error):
+                raise
+            check_texts(texts)
+            with self._lock:
+                if self._run == run:
+                    self._fall_back(f"gigatoken failed: {_first_line(error)}")
+        return self.tokenizer.encode_batch(texts)
 
     def _slice_size(self, texts: Sequence[str]) -> int:
         """Small enough to keep every thread busy, large enough that a call costs nothing beside its work."""
@@ -168,6 +192,19 @@ class BulkEncoder:
 
     def __repr__(self) -> str:
         return f"BulkEncoder({self.tokenizer!r}, engine={self.engine!r}, threads={self.threads})"
+
+
+def accepted(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[list[str], Ragged]:
+    """Those of the texts that the tokenizer encodes, and their ids."""
+    try:
+        return list(texts), tokenizer.encode_batch(texts)
+    except BadRecords as refused:
+        bad = {error.row for error in refused.errors}
+        return accepted(tokenizer, [text for row, text in enumerate(texts) if row not in bad])
+
+
+def _framed(pool: GigaPool, frame: tuple[Ids, Ids], texts: Sequence[str]) -> Ragged:
+    return framed(pool.encode(texts), *frame)
 
 
 def _rebuild(tokenizer: Tokenizer, threads: int, slice_bytes: int) -> BulkEncoder:
@@ -208,20 +245,6 @@ def spread(texts: Sequence[str]) -> list[str]:
         piece, middle = room // 3, len(text) // 2
         out += [text[:piece], text[middle : middle + piece], text[-piece:]]
     return out
-
-
-def first_difference(expected: Ragged, got: Ragged) -> int | None:
-    """The first row whose ids differ, or None.
-
-    >>> first_difference(Ragged.of([[1], [2, 3]]), Ragged.of([[1], [2, 4]]))
-    1
-    """
-    if len(expected) != len(got):
-        return 0
-    for row, (a, b) in enumerate(zip(expected, got, strict=True)):
-        if not np.array_equal(a, b):
-            return row
-    return None
 
 
 def _special_probes(tokenizer: Tokenizer) -> list[str]:

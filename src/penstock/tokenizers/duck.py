@@ -1,6 +1,6 @@
 """Any object whose `encode` returns a list, an array, an `Encoding` (`.ids`) or a dict with `input_ids`.
 
-`add_special_tokens=False` is passed when `encode` takes it. Every call goes through the object's Python code, one at a
+`add_special_tokens` is passed when `encode` takes it. Every call goes through the object's Python code, one at a
 time; ids are checked against the vocabulary size the object states.
 """
 
@@ -37,13 +37,23 @@ class DuckTokenizer(SerialTokenizer):
     [2, 0, 1]
     """
 
-    def __init__(self, original: Any, vocab_size: int | None = None) -> None:
+    def __init__(self, original: Any, vocab_size: int | None = None, adds: bool = False) -> None:
         specials = Specials(**{role: _role(original, names) for role, names in _ROLES.items()})
         size = vocab_size or _size_of(original)
         super().__init__(original, getattr(original, "name", ""), size, specials)
-        self._kwargs = {"add_special_tokens": False} if _takes(original.encode, "add_special_tokens") else {}
+        self._kwargs = {"add_special_tokens": adds} if takes(original.encode, "add_special_tokens") else {}
+        self.adds = adds and bool(self._kwargs)
 
     special_tokens: dict[str, int] = {}  # noqa: RUF012  (never changed)
+
+    def adding(self, add: bool) -> DuckTokenizer:
+        """The same with or without special tokens, if `encode` takes `add_special_tokens`; else it decides itself."""
+        if add == self.adds or not self._kwargs:
+            return self
+        return DuckTokenizer(self.original, self.vocab_size, add)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DuckTokenizer, (self.original, self.vocab_size, self.adds)
 
     def _facts(self) -> dict[str, Any]:
         vocab = getattr(self.original, "get_vocab", None)
@@ -105,10 +115,20 @@ def _bad_output(got: str, name: str) -> UsageError:
     )
 
 
-def _takes(function: Any, name: str) -> bool:
+def default_of(function: Any, name: str) -> Any:
+    """The default of a function's parameter, or `inspect.Parameter.empty` if it has none."""
+    try:
+        found = inspect.signature(function).parameters.get(name)
+    except (TypeError, ValueError):  # a builtin without a signature
+        found = None
+    return inspect.Parameter.empty if found is None else found.default
+
+
+def takes(function: Any, name: str) -> bool:
+    """Whether a function has a parameter of this name."""
     try:
         return name in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a builtin without a signature
+    except (TypeError, ValueError):
         return False
 
 

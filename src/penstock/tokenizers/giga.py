@@ -79,11 +79,11 @@ def builder(form: tuple[str, Any]) -> Callable[[], Any]:
         text = _sentencepiece_json(library, data)
         return lambda: library.Tokenizer.from_json(text)
     if kind == "tiktoken":
-        ranks, pattern = data
+        ranks, pattern, special = data
         scheme = _TIKTOKEN_SCHEMES.get(pattern)
         if scheme is None:
             raise Unsupported(f"gigatoken has no splitter for the pattern {pattern[:60]!r}")
-        return lambda: _from_ranks(library, ranks, scheme)
+        return lambda: _from_ranks(library, ranks, scheme, special)
     raise Unsupported(f"gigatoken does not read {kind} tokenizers")
 
 
@@ -97,10 +97,10 @@ def _sentencepiece_json(library: Any, model: bytes) -> str:
     return json.dumps(config)
 
 
-def _from_ranks(library: Any, ranks: dict[bytes, int], scheme: str) -> Any:
+def _from_ranks(library: Any, ranks: dict[bytes, int], scheme: str, special: dict[str, int]) -> Any:
     lines = [base64.b64encode(t) + b" %d\n" % r for t, r in sorted(ranks.items(), key=lambda pair: pair[1])]
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "ranks.tiktoken")
         with open(path, "wb") as file:
             file.writelines(lines)
-        return library.Tokenizer.from_tiktoken(path, scheme, {})
+        return library.Tokenizer.from_tiktoken(path, scheme, special)

@@ -16,9 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Ragged
-from penstock.core.errors import UsageError
+from penstock.core.errors import BadRecords, UsageError
 from penstock.core.optional import need
-from penstock.tokenizers.base import BaseTokenizer, canonical, check_texts, find_specials, join_rows
+from penstock.tokenizers.base import (
+    NO_IDS,
+    PROBES,
+    BaseTokenizer,
+    Ids,
+    canonical,
+    check_texts,
+    each_row,
+    find_specials,
+    first_difference,
+    framed,
+    join_rows,
+)
 
 _ROLES = {"eos": "eos_token", "bos": "bos_token", "pad": "pad_token"}
 
@@ -26,14 +38,15 @@ _ROLES = {"eos": "eos_token", "bos": "bos_token", "pad": "pad_token"}
 class HFTokenizer(BaseTokenizer):
     """A `tokenizers.Tokenizer` as Penstock sees it; `text` is its JSON.
 
-    `plain_specials` encodes special-token text as ordinary text (the object's `encode_special_tokens`).
+    `plain_specials` encodes special-token text as ordinary text (the object's `encode_special_tokens`); `adds` keeps
+    what its post-processor adds around a text.
     """
 
     kind = "tokenizers"
 
     def __init__(
         self, text: str, *, name: str = "tokenizers", named: Mapping[str, str | None] | None = None,
-        plain_specials: bool = False,
+        plain_specials: bool = False, adds: bool = False,
     ) -> None:  # fmt: skip
         library = need("tokenizers", extra="tokenizers", purpose="to read this tokenizer")
         try:
@@ -58,6 +71,7 @@ class HFTokenizer(BaseTokenizer):
         self.backend = backend
         self._named = dict(named or {})
         self._plain = plain_specials
+        self.adds = adds and _adds(backend)
         vocab = backend.get_vocab(with_added_tokens=True)
         super().__init__(name, max(vocab.values(), default=-1) + 1, find_specials(vocab, self._named))
 
@@ -70,12 +84,37 @@ class HFTokenizer(BaseTokenizer):
         """The tokenizer.json this copy writes."""
         return str(self.backend.to_str())
 
-    def fast_form(self) -> tuple[str, Any]:
+    def adding(self, add: bool) -> BaseTokenizer:
+        if add == self.adds or (add and not _adds(self.backend)):
+            return self
+        return _rebuild(self.json_text, self.name, self._named, self._plain, add)
+
+    @cached_property
+    def frame(self) -> tuple[Ids, Ids]:
+        if not self.adds:
+            return NO_IDS, NO_IDS
+        added = np.array(self.backend.encode("a").special_tokens_mask, bool)
+        inside = np.flatnonzero(~added)
+        first, last = (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (len(added), len(added))
+        ids = self.encode("a")
+        return ids[:first], ids[last:]
+
+    def fast_form(self) -> tuple[str, Any] | None:
+        if self.adds and not self._frame_is_constant():
+            return None
         if not self._plain:
             return "json", self.json_text
         config = json.loads(self.json_text)
         config["added_tokens"] = [t for t in config["added_tokens"] if not t["special"]]
         return "json", json.dumps(config)
+
+    def _frame_is_constant(self) -> bool:
+        """Whether every text gets the same ids around it, tried on the probes."""
+        try:
+            plain = self.adding(False).encode_batch(PROBES)
+            return first_difference(self.encode_batch(PROBES), framed(plain, *self.frame)) is None
+        except BadRecords:
+            return False
 
     @cached_property
     def _blob(self) -> bytes:
@@ -87,22 +126,26 @@ class HFTokenizer(BaseTokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> Ragged:
         # One text per call: `encode` holds the GIL, and a batch of many starts threads nobody asked for.
-        run = self.backend.encode_batch_fast
+        run, adds = self.backend.encode_batch_fast, self.adds
         try:
-            return join_rows([np.array(run([t], add_special_tokens=False)[0].ids, np.uint32) for t in texts])
-        except TypeError:
+            return join_rows([np.array(run([t], add_special_tokens=adds)[0].ids, np.uint32) for t in texts])
+        except Exception:  # the library raises bare Exception, such as "Missing [UNK] token"
             check_texts(texts)
-            raise
+            return each_row(lambda t: np.array(run([t], add_special_tokens=adds)[0].ids, np.uint32), texts)
 
     def decode(self, ids: Sequence[int] | NDArray[Any]) -> str:
         return str(self.backend.decode(np.asarray(ids, np.int64).tolist(), skip_special_tokens=False))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.json_text, self.name, self._named, self._plain)
+        return _rebuild, (self.json_text, self.name, self._named, self._plain, self.adds)
 
 
-def _rebuild(text: str, name: str, named: dict[str, str | None], plain: bool) -> HFTokenizer:
-    return HFTokenizer(text, name=name, named=named, plain_specials=plain)
+def _rebuild(text: str, name: str, named: dict[str, str | None], plain: bool, adds: bool = False) -> HFTokenizer:
+    return HFTokenizer(text, name=name, named=named, plain_specials=plain, adds=adds)
+
+
+def _adds(backend: Any) -> bool:
+    return bool(backend.num_special_tokens_to_add(is_pair=False))
 
 
 def from_object(backend: Any) -> HFTokenizer:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.errors import UsageError
-from penstock.tokenizers.base import Tokenizer
-from penstock.tokenizers.duck import DuckTokenizer
+from penstock.tokenizers.base import BaseTokenizer, Special, SpecialTextPolicy, Tokenizer
+from penstock.tokenizers.duck import DuckTokenizer, default_of
 
+END_OF_TEXT = "<|endoftext|>"
 _HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 
 
@@ -63,7 +64,10 @@ KINDS = (
 HUB = Kind("a hub name", "transformers:from_name")
 
 
-def as_tokenizer(obj: Any) -> Tokenizer:
+def as_tokenizer(
+    obj: Any, *, add_special_tokens: bool | None = None, allowed_special: Special | None = None,
+    disallowed_special: Special | None = None,
+) -> Tokenizer:  # fmt: skip
     """Returns a `Tokenizer` for a name, a path or an object; a `Tokenizer` is returned as it is.
 
     Accepted: `"bytes"`; a `tokenizer.json` or SentencePiece `.model` path; a folder with `tokenizer.json`, with
@@ -71,9 +75,70 @@ def as_tokenizer(obj: Any) -> Tokenizer:
     tokenizers, transformers, tiktoken and SentencePiece; `MicroTransformerTokenizer`; any object that has a vocabulary
     size and whose `encode` returns a list, an `Encoding` or a dict with `input_ids`.
 
+    Args:
+        add_special_tokens: True keeps what the tokenizer itself adds around a text ([CLS], [SEP], BOS); by default
+            a tokenizer adds nothing.
+        allowed_special: for tiktoken, as in its `encode`: special tokens that text may spell, a set of them or "all".
+        disallowed_special: for tiktoken: special tokens that text may not spell, by default all that are not allowed;
+            () encodes them as ordinary text.
+
     >>> as_tokenizer("bytes").encode("hi").tolist()
     [104, 105]
     """
+    made = _resolve(obj)
+    if allowed_special is not None or disallowed_special is not None:
+        made = _allowing(made, allowed_special, disallowed_special)
+    if add_special_tokens is None:
+        return made
+    if isinstance(made, BaseTokenizer):
+        return made.adding(bool(add_special_tokens))
+    if add_special_tokens:
+        raise UsageError(
+            "a tokenizer that can add special tokens",
+            got=f"{type(made).__name__}, a Tokenizer of your own",
+            fix="let its encode_batch add them, and leave add_special_tokens out",
+        )
+    return made
+
+
+def as_encoded(obj: Any) -> Tokenizer:
+    """Returns a `Tokenizer` with the ids that `obj.encode(text)` returns, special tokens included where it adds them.
+
+    >>> as_encoded("bytes").encode("hi").tolist()
+    [104, 105]
+    """
+    if isinstance(obj, BaseTokenizer):
+        return obj
+    own = obj.encode if callable(getattr(obj, "encode", None)) and not isinstance(obj, str) else None
+    default = None if own is None else default_of(own, "add_special_tokens")
+    return as_tokenizer(obj, add_special_tokens=default is not False)
+
+
+def with_end_of_text(obj: Any) -> Tokenizer:
+    """Returns a `Tokenizer`; with tiktoken, `<|endoftext|>` in text is the special token, other special tokens are
+    errors. A `Tokenizer` keeps its own policy.
+
+    >>> with_end_of_text("bytes").encode("hi").tolist()
+    [104, 105]
+    """
+    made = as_tokenizer(obj)
+    if made is obj or not isinstance(made, SpecialTextPolicy) or END_OF_TEXT not in made.special_tokens:
+        return made
+    return made.allowing({END_OF_TEXT}, None)
+
+
+def _allowing(made: Tokenizer, allowed: Special | None, disallowed: Special | None) -> Tokenizer:
+    if isinstance(made, SpecialTextPolicy):
+        return made.allowing(allowed, disallowed)
+    name = "allowed_special" if allowed is not None else "disallowed_special"
+    raise UsageError(
+        f"`{name}` with a tiktoken encoding",
+        got=f"a tokenizer of kind {made.kind}, which has a convention of its own for text that spells special tokens",
+        fix=f"leave {name} out; with tokenizers, `tokenizer.encode_special_tokens = True` makes them ordinary text",
+    )
+
+
+def _resolve(obj: Any) -> Tokenizer:
     if isinstance(obj, str | os.PathLike):
         return _from_string(os.fspath(obj))
     if isinstance(obj, type):

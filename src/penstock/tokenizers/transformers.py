@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -18,7 +19,7 @@ import numpy as np
 
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
-from penstock.tokenizers.base import PROBES, Ids, SerialTokenizer, Specials, Tokenizer
+from penstock.tokenizers.base import PROBES, BaseTokenizer, Ids, SerialTokenizer, Specials, Tokenizer
 from penstock.tokenizers.hf import HFTokenizer
 
 
@@ -27,7 +28,8 @@ class SlowTokenizer(SerialTokenizer):
 
     kind = "transformers"
 
-    def __init__(self, original: Any) -> None:
+    def __init__(self, original: Any, adds: bool = False) -> None:
+        self.adds = adds
         size = max(len(original), 1 + max(original.get_vocab().values(), default=-1))
         specials = Specials(original.eos_token_id, original.bos_token_id, original.pad_token_id)
         super().__init__(original, getattr(original, "name_or_path", ""), size, specials)
@@ -49,14 +51,22 @@ class SlowTokenizer(SerialTokenizer):
         return {"vocab": sorted(self.original.get_vocab().items()), "files": files, "probes": probes}
 
     def _ids(self, text: str) -> Ids:
-        return np.array(reference_ids(self.original, text), np.uint32)
+        return np.array(reference_ids(self.original, text, self.adds), np.uint32)
+
+    def adding(self, add: bool) -> SlowTokenizer:
+        if add == self.adds or (add and not self.original.num_special_tokens_to_add(pair=False)):
+            return self
+        return SlowTokenizer(self.original, add)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SlowTokenizer, (self.original, self.adds)
 
 
-def reference_ids(original: Any, text: str) -> list[int]:
-    """Ids by the object's own call, without special tokens, cut or padding."""
+def reference_ids(original: Any, text: str, adds: bool = False) -> list[int]:
+    """Ids by the object's own call, with or without the special tokens it adds, without cut or padding."""
     out = original(
         text,
-        add_special_tokens=False,
+        add_special_tokens=adds,
         truncation=False,
         padding=False,
         return_attention_mask=False,
@@ -71,15 +81,36 @@ def from_object(original: Any) -> Tokenizer:
     backend = getattr(original, "backend_tokenizer", None) if getattr(original, "is_fast", False) else None
     if backend is None:
         return SlowTokenizer(original)
-    fast = HFTokenizer(
-        backend.to_str(),
-        name=str(getattr(original, "name_or_path", "") or type(original).__name__),
-        named={"eos": original.eos_token, "bos": original.bos_token, "pad": original.pad_token},
-        plain_specials=bool(getattr(original, "split_special_tokens", False)),
-    )
+    options: dict[str, Any] = {
+        "name": str(getattr(original, "name_or_path", "") or type(original).__name__),
+        "named": {"eos": original.eos_token, "bos": original.bos_token, "pad": original.pad_token},
+        "plain_specials": bool(getattr(original, "split_special_tokens", False)),
+    }
+    fast = HFTokenizer(backend.to_str(), **options)
     probes = [*PROBES, *(f"a {token}b" for token in fast.special_tokens)]
-    same = all(fast.encode(p).tolist() == reference_ids(original, p) for p in probes)
-    return fast if same else SlowTokenizer(original)  # a subclass changed what its own backend does
+    if not _same(fast, original, False, probes):
+        return SlowTokenizer(original)  # a subclass changed what its own backend does
+    if not _same(fast.adding(True), original, True, PROBES):
+        return _AddsItself(original, backend.to_str(), **options)
+    return fast
+
+
+class _AddsItself(HFTokenizer):
+    """A fast tokenizer whose special tokens are added by its class, not by its backend."""
+
+    def __init__(self, original: Any, text: str, **options: Any) -> None:
+        super().__init__(text, **options)
+        self.original = original
+
+    def adding(self, add: bool) -> BaseTokenizer:
+        return SlowTokenizer(self.original, True) if add else self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return from_object, (self.original,)
+
+
+def _same(made: BaseTokenizer, original: Any, adds: bool, texts: Sequence[str]) -> bool:
+    return all(made.encode(text).tolist() == reference_ids(original, text, adds) for text in texts)
 
 
 def from_name(name: str) -> Tokenizer:

@@ -14,6 +14,7 @@ from penstock.pipeline import Pipeline
 from penstock.sources.arrays import Texts
 from penstock.sources.token_stream import token_stream
 from penstock.tokenizers.duck import with_any_ids
+from penstock.tokenizers.resolve import with_end_of_text
 from penstock.torch_data.default_collate import TupleRow
 from penstock.torch_data.framework import data
 from penstock.torch_data.loaders import CoreDataLoader
@@ -22,6 +23,9 @@ from penstock.torch_data.windows import WindowDataset, core_dataloader
 
 class GPTDatasetV1(WindowDataset):
     """`(inputs, targets)` pairs over one text, as a torch `Dataset`.
+
+    With a tiktoken encoding, `<|endoftext|>` in the text is its special token, as `allowed_special={"<|endoftext|>"}`
+    makes it; another policy: pass `penstock.as_tokenizer(encoding, allowed_special=...)`.
 
     >>> dataset = GPTDatasetV1("hello world", "bytes", max_length=4, stride=2)
     >>> len(dataset), [t.tolist() for t in dataset[0]]
@@ -32,7 +36,7 @@ class GPTDatasetV1(WindowDataset):
         if not isinstance(txt, str):
             raise UsageError("txt, a string", got=type(txt).__name__, fix="read the file first: open(path).read()")
         self.max_length, self.stride = max_length, stride
-        tokens = token_stream(Texts([txt]), with_any_ids(tokenizer), eos=False)
+        tokens = token_stream(Texts([txt]), with_end_of_text(with_any_ids(tokenizer)), eos=False)
         super().__init__(Pipeline(tokens).windows(max_length, stride))
 
     def pair(self, tensors: dict[str, Any]) -> tuple[Any, Any]:
