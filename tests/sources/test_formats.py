@@ -164,3 +164,56 @@ def test_a_file_without_a_suffix_is_a_path_when_it_exists(tmp_path: Path, monkey
     assert names_files(["corpus"])
     with pytest.raises(UsageError, match=r"only paths or only texts (.*)\n  got:   paths, and 'one'"):
         names_files(["corpus", "one"])
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (b"\xff\xd8\xff\xe0...", "images"),
+        (b"RIFF....WEBPVP8 ", "images"),
+        (b"RIFF....WAVEfmt ", "audio"),
+        (b"ID3\x04", "audio"),
+        (bytes(257) + b"ustar\x0000", "tar"),
+        (b"PAR1\x15", "parquet"),
+        (b"\x93NUMPY\x01", "array"),
+        (b"It was a dark night", "text"),
+        ("naïve café".encode("latin-1"), "text"),
+    ],
+)
+def test_a_name_that_says_nothing_is_recognised_by_content(tmp_path: Path, head: bytes, name: str) -> None:
+    (tmp_path / "data").write_bytes(head)
+    assert format_of(str(tmp_path / "data")).name == name
+
+
+@pytest.mark.parametrize(
+    ("head", "title"),
+    [
+        (b"%PDF-1.4", "a PDF document"),
+        (b"PK\x03\x04", "a zip archive"),
+        ("text".encode("utf-16"), "UTF-16 text"),
+        (b"SQLite format 3\0", "an SQLite database"),
+        (b"abc\0def", "binary data of an unknown format"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(tmp_path: Path, head: bytes, title: str) -> None:
+    (tmp_path / "data").write_bytes(head)
+    with pytest.raises(UsageError, match=f"(?s)a file of a known format.*{title}.*data"):
+        format_of(str(tmp_path / "data"))
+
+
+def test_a_csv_is_never_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,n\none,1\n")
+    assert format_of(str(tmp_path / "a.csv")).name == format_of(str(tmp_path)).name == "csv"
+    with pytest.raises(UsageError, match=r"from_hf\(datasets\.Dataset\.from_csv\(path\)\)"):
+        FORMATS["csv"].open(str(tmp_path))
+
+
+def test_cards_and_licences_are_not_data(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["one"]}), tmp_path / "a.parquet")
+    for name in ("README.md", "LICENSE.txt", "dataset_infos.json", ".gitattributes"):
+        (tmp_path / name).write_text("{}")
+    found = format_of(str(tmp_path))
+    assert found.name == "parquet" and len(found.open(str(tmp_path))) == 1
+    (tmp_path / "a.parquet").unlink()
+    (tmp_path / "a.txt").write_text("one")
+    assert len(format_of(str(tmp_path)).open(str(tmp_path))) == 1

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from penstock.core.errors import FileMissing, UsageError
+from penstock.sources import content, splits
 from penstock.storage import filesystem
 
 Kind = Literal["text", "records", "tokens", "images", "audio"]
@@ -62,6 +63,8 @@ class Format:
                 where=str(paths),
                 fix=f"penstock.{self.read}",
             )
+        if self.one_pass and any(os.path.isdir(path) for path in _listed(paths)):
+            paths = splits.data_files(paths, self.suffixes)
         return getattr(import_module(f"penstock.sources.{module}"), function)(paths, options)
 
     def has_suffix(self, path: str) -> bool:
@@ -114,6 +117,7 @@ FILES = (
            suffixes=_packed(".jsonl", ".ndjson", ".json"), one_pass=True),
     Format("parquet", "records", "Parquet files", "read_parquet(paths)", "parquet:open_path",
            suffixes=(".parquet", ".pq"), one_pass=True),
+    Format("csv", "records", "CSV files", "from_hf(datasets.Dataset.from_csv(path))", suffixes=_packed(".csv", ".tsv")),
     Format("tar", "records", "tar shards", "read_tar(paths)", suffixes=(".tar",)),
     Format("images", "images", "image files", "read_images(folder)", suffixes=IMAGE_SUFFIXES),
     Format("audio", "audio", "audio files", "read_audio(folder)", suffixes=AUDIO_SUFFIXES),
@@ -123,11 +127,15 @@ FORMATS = {known.name: known for known in (*DATASETS, *FILES)}
 TEXT_FORMATS = tuple(known.name for known in FILES if known.one_pass)
 _LOOKED_AT = 1000
 _SUFFIXES = tuple(suffix for known in FORMATS.values() for suffix in (*known.suffixes, *known.pair))
-_TEXTS = tuple(suffix for known in FILES if known.one_pass for suffix in known.suffixes)
+# What a folder is searched for first: a folder of images with a text beside them is text, as far as a path says.
+_TEXTS = tuple(suffix for known in FILES if known.one_pass or known.name == "csv" for suffix in known.suffixes)
+_OTHERS = tuple(suffix for known in FILES for suffix in known.suffixes if suffix not in _TEXTS)
 
 
 def format_of(paths: str | Sequence[str]) -> Format:
-    """The one format of a path, a glob, a URL, a folder, or of a list of them; a name that says nothing is text.
+    """The one format of a path, a glob, a URL, a folder, or of a list of them.
+
+    A file whose name says nothing is recognised by its first bytes; what is not text either is refused.
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -168,8 +176,8 @@ def dataset_at(path: str) -> Format | None:
 
 
 def by_suffix(path: str) -> Format:
-    """The format of a file of a list, by its name; text when the name does not say."""
-    return next((known for known in FILES if known.has_suffix(path)), FORMATS["text"])
+    """The format of a file of a list: by its name, else by its first bytes."""
+    return next((known for known in FILES if known.has_suffix(path)), None) or FORMATS[content.format_name(path)]
 
 
 def names_files(items: Sequence[object]) -> bool:
@@ -203,19 +211,29 @@ def _names_file(item: object) -> bool:
     return plain or os.path.exists(item)
 
 
-def _files(paths: Sequence[str]) -> list[str]:
-    """The files of paths, globs and folders: text, JSON lines and Parquet, or else whatever a folder holds."""
-    try:
-        return filesystem.expand(paths, suffixes=_TEXTS)
-    except FileMissing:
-        if not any(os.path.isdir(path) for path in paths):
-            raise
-        others = [suffix for known in FILES if not known.one_pass for suffix in known.suffixes]
+def suffixes_at(paths: Sequence[str]) -> tuple[str, ...]:
+    """Which endings to look for in folders: of text, JSON lines, Parquet and CSV, or else of whatever is there."""
+    for suffixes in (_TEXTS, _OTHERS):
         try:
-            return filesystem.expand(paths, suffixes=others)
-        except FileMissing:
-            pass
-        raise
+            splits.data_files(paths, suffixes)
+        except FileMissing as error:
+            if not any(os.path.isdir(path) for path in paths):
+                raise
+            missing = error
+        else:
+            return suffixes
+    every = [name for path in paths if os.path.isdir(path) for name in splits.data_files(path)]
+    ends = Counter(os.path.splitext(name)[1] or os.path.basename(name) for name in every)
+    missing.got = ", ".join(f"{count} {end}" for end, count in ends.most_common(5))
+    raise missing
+
+
+def _files(paths: Sequence[str]) -> list[str]:
+    return splits.data_files(paths, suffixes_at(paths))
+
+
+def _listed(paths: Any) -> list[str]:
+    return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
 
 
 def _begins(path: str, magic: bytes) -> bool:

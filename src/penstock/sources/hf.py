@@ -23,6 +23,7 @@ from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.optional import need
 from penstock.sources.arrow import kind_of, to_columns
 from penstock.sources.formats import Options
+from penstock.sources.splits import choose
 from penstock.store.doctable import check_range
 
 _HASHED_ROWS = 16_384
@@ -39,11 +40,7 @@ def choose_split(dataset: Any, split: str) -> Any:
     """One split of a dict of splits; a dataset without splits as it is."""
     if not isinstance(dataset, dict):
         return dataset
-    if split not in dataset:
-        raise UsageError(
-            "a split of the dataset", got=repr(split), fix=f"split= one of {', '.join(map(repr, dataset))}"
-        )
-    return dataset[split]
+    return dataset[choose(list(dataset), split, f"a {type(dataset).__name__}")]
 
 
 def several_splits(dataset: Any) -> UsageError:

@@ -17,10 +17,9 @@ import orjson
 from penstock.core import hashing
 from penstock.core.columns import row as row_of
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
-from penstock.sources import formats, hf
+from penstock.sources import formats, hf, splits
 from penstock.sources.base import PipelineLike, Source
 from penstock.sources.json_records import JsonRecords, begins_with, read_array
-from penstock.storage import filesystem
 
 DataKind = Literal[
     "paths", "pipeline", "hf", "hf splits", "hf stream", "tfds", "source", "table", "mapping", "sequence", "iterator",
@@ -219,7 +218,7 @@ def _unreadable(error: Exception) -> UserCodeError:
 def _file_records(paths: Any, file_format: str | None) -> Records:
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     found = formats.FORMATS[file_format] if file_format is not None else formats.format_of(given)
-    files = filesystem.expand(given, suffixes=found.suffixes) if found.one_pass else given
+    files = splits.data_files(given, found.suffixes) if found.one_pass else given
     if found.name == "jsonl" or (found.name == "text" and begins_with(files[0], b"{")):  # JSON under another name
         array = read_array(files)
         return JsonRecords(files) if array is None else ListRecords(array, files[0])

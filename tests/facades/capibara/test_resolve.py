@@ -198,7 +198,7 @@ def test_splits_of_a_folder_are_never_mixed(tmp_path: Path) -> None:
         pq.write_table(pa.table({"text": [name]}), tmp_path / f"{name}.parquet")
     assert texts_in(resolve_dataset(tmp_path)) == ["train-00000-of-00002", "train-00001-of-00002"]
     assert texts_in(resolve_dataset(tmp_path, split="test")) == ["test-00000-of-00001"]
-    with pytest.raises(UsageError, match=r"a split(.|\n)*'validation'(.|\n)*split= one of 'test', 'train'"):
+    with pytest.raises(UsageError, match=r"a split(.|\n)*'validation'(.|\n)*split= one of 'train', 'test'"):
         resolve_dataset(tmp_path, split="validation")
 
 
@@ -225,3 +225,52 @@ def test_a_list_of_paths_is_files_not_texts(tmp_path: Path) -> None:
         path.write_text(f'{{"text": "record {i}"}}\n')
     assert texts_in(resolve_dataset(paths)) == ["record 0", "record 1"]
     assert texts_in(resolve_dataset(list(map(str, paths)))) == ["record 0", "record 1"]
+
+
+def test_a_cloned_repository_is_read_by_split_and_config(tmp_path: Path) -> None:
+    home = tmp_path / "mini"
+    for language in ("de", "en"):
+        for split in ("train", "test"):
+            path = home / language / f"{split}-00000-of-00001.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"text": f"{language} {split}"}))
+    for name in ("LICENSE", ".gitattributes", "README.md", "dataset_infos.json", "mini.py"):
+        (home / name).write_text("{}")
+    assert texts_in(resolve_dataset(home)) == ["de train", "en train"]
+    assert texts_in(resolve_dataset(home / "en", split="test")) == ["en test"]
+    assert texts_in(resolve_dataset(str(home / "*" / "test-*.jsonl"), split="test")) == ["de test", "en test"]
+    listed = [home / "de" / "test-00000-of-00001.jsonl"]
+    assert texts_in(resolve_dataset(listed, split="test")) == ["de test"]
+    with pytest.raises(UsageError, match="split= one of 'test'"):
+        resolve_dataset(listed)
+    with pytest.raises(UsageError, match="split= one of 'train', 'test'"):
+        resolve_dataset(home, split="validation")
+    configs = "".join(f"- config_name: {name}\n  data_dir: {name}\n" for name in ("de", "en"))
+    (home / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
+    assert texts_in(resolve_dataset(f"{home}:de", split="test")) == ["de test"]
+    with pytest.raises(UsageError, match="one of de, en"):
+        resolve_dataset(home)
+
+
+def test_tables_and_unknown_files_are_not_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,lang\none,de\n")
+    for path in (tmp_path / "a.csv", tmp_path):
+        with pytest.raises(UsageError, match=r"CSV files(.|\n)*from_hf\(datasets\.Dataset\.from_csv\(path\)\)"):
+            resolve_dataset(path)
+    (tmp_path / "b.txt").write_text("one")
+    with pytest.raises(UsageError, match="1 csv, 1 text|1 text, 1 csv"):
+        resolve_dataset(tmp_path)
+    (tmp_path / "paper").write_bytes(b"%PDF-1.7 ...")
+    with pytest.raises(UsageError, match="a PDF document"):
+        resolve_dataset(tmp_path / "paper")
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "a.xyz").write_bytes(b"...")
+    with pytest.raises(FileNotFoundError, match=r"got:   1 \.xyz"):
+        resolve_dataset(tmp_path / "odd")
+
+
+def test_a_misnamed_single_file_is_another_split(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "a"}\n')
+    assert texts_in(resolve_dataset(tmp_path / "train.jsonl")) == ["a"]
+    with pytest.raises(UsageError, match="split= one of 'train'"):
+        resolve_dataset(tmp_path / "train.jsonl", split="test")

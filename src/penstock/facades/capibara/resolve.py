@@ -2,8 +2,9 @@
 
 1. A dataset object: a pipeline, a source, a `datasets` object, a TFDS data source, records in a list.
 2. A name registered with `register_dataset`.
-3. A path, recognised by `sources.formats`: a token store, a `save_to_disk` folder, a folder that TFDS prepared,
-   Parquet, JSON lines or text files. One text file is read by lines, several are a document each.
+3. A path, glob or URL, recognised by `sources.formats`: a token store, a `save_to_disk` folder, a folder that TFDS
+   prepared, Parquet, JSON lines or text files. `sources.splits` says which files are a split; `folder:config` is a
+   configuration that a dataset card declares. One text file is read by lines, several are a document each.
 4. A Hugging Face dataset, as `name` or `name:config`: the local cache first, then the hub if it can be reached.
 5. A TFDS dataset, as `name`, `name/config` or `name:config`: prepared under `data_dir`, or a registered builder.
 
@@ -12,6 +13,7 @@ When nothing matches, the error lists what was looked for where.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Callable
@@ -26,13 +28,13 @@ from penstock.sources.hf import load_saved
 from penstock.sources.hf_stream import HFStream
 from penstock.sources.record_source import source_of
 from penstock.sources.records import data_kind
-from penstock.storage.filesystem import expand
+from penstock.sources.splits import split_files
+from penstock.storage import filesystem
 
 Found = Pipeline | HFStream
 Factory = Callable[..., Any]
 
 _registered: dict[str, Factory] = {}
-_SPLITS = ("train", "training", "validation", "valid", "val", "dev", "test", "eval")
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def _object(data: Any, ask: Ask) -> Found:
     if kind in ("hf", "hf splits", "hf stream"):
         return from_hf.open_dataset(data, ask)
     if kind == "paths":
-        return _files([os.fspath(path) for path in data], ask)
+        return _split([os.fspath(path) for path in data], ask)
     if kind == "mapping":
         raise UsageError(
             "one dataset", got=f"a dict of {', '.join(map(str, data))}", fix="several go in dataset_name={...}"
@@ -131,13 +133,19 @@ def _object(data: Any, ask: Ask) -> Found:
 
 
 def _path(name: str, ask: Ask) -> Any:
+    folder, _, config = name.rpartition(":")
+    if os.path.isdir(folder) and not os.path.exists(name):
+        return _split([folder], ask, config)
+    pattern = filesystem.scheme(name) or (glob.has_magic(name) and not os.path.exists(name))
+    if pattern and (filesystem.scheme(name) or glob.glob(name, recursive=True)):
+        return _split([name], ask)
     if not (os.path.exists(name) or _is_megatron(name)):
         looks = os.sep in name or name.startswith(".") or re.search(r"\.\w{2,8}$", name)
         ask.tried.append(f"the path {os.path.abspath(name) if looks else name!r}: not there")
         return None
     found = formats.dataset_at(name)
     if found is None:
-        return _files(_of_split(name, ask.split) if os.path.isdir(name) else [name], ask)
+        return _split([name], ask)
     if found.needs:
         raise UsageError(
             f"a dataset that says its own {found.needs}",
@@ -154,39 +162,16 @@ def _is_megatron(prefix: str) -> bool:
     return formats.FORMATS["megatron"].is_at(prefix)
 
 
-def _of_split(folder: str, split: str) -> list[str]:
-    """Returns a split of a folder: its subfolder, or its files `split.*`, `split-*` and `split_*`.
-
-    A folder without splits is one split. A folder with only other splits is refused.
-    """
-    inner = os.path.join(folder, split)
-    if os.path.isdir(inner):
-        return [inner]
-    names = sorted(entry for entry in os.listdir(folder) if not entry.startswith("."))
-    by_split = {name: _split_of(name) for name in names}
-    mine = [name for name, found in by_split.items() if found == split]
-    if mine:
-        return [os.path.join(folder, name) for name in mine]
-    others = sorted({found for found in by_split.values() if found in _SPLITS})
-    if others:
-        raise UsageError(
-            "a split of the dataset", got=repr(split), where=folder, fix=f"split= one of {', '.join(map(repr, others))}"
-        )
-    return [folder]
-
-
-def _split_of(name: str) -> str:
-    return re.split(r"[-_.]", name, maxsplit=1)[0]
-
-
-def _files(paths: list[str], ask: Ask) -> Pipeline:
-    """Parquet, JSON lines or text, by the names of the files."""
-    found = formats.format_of(paths)
+def _split(paths: list[str], ask: Ask, config: str | None = None) -> Pipeline:
+    """One split of Parquet, JSON lines or text files."""
+    suffixes = formats.suffixes_at(paths)
+    files = split_files(paths[0] if len(paths) == 1 else paths, ask.split, config=config, suffixes=suffixes)
+    found = formats.format_of(files)
     if not found.one_pass:
-        return Pipeline(found.open(paths))  # or refused, where more must be known than the path
+        return Pipeline(found.open(files))  # or refused, where more must be known than the path
     options = formats.Options(
         field=ask.text_field or "text",
         every_field=ask.every_field or found.name == "parquet",  # of which other columns are not read until asked for
-        by="line" if ask.by_line and len(expand(paths, suffixes=found.suffixes)) == 1 else "file",
+        by="line" if ask.by_line and len(files) == 1 else "file",
     )
-    return Pipeline(found.open(paths, options))
+    return Pipeline(found.open(files, options))
