@@ -381,7 +381,7 @@ def pair(
     known = captions if isinstance(captions, Mapping) else captions.rows()
     pairs = _begin(Pairs.of(media.definition.origin, known, on=on, key=key, missing=missing))
     rank, world = media.definition.rank, media.definition.world
-    return pairs if world == 1 else pairs.shard(rank, world)
+    return pairs.shard(rank, world) if media.definition.sharded else pairs
 
 
 @explained

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     def loaders() -> tuple[Any, Any]:
         return create_dataloaders(
             args.train, args.val, tokenizer, args.batch_size, args.seq_length, args.num_workers, field=args.field,
-            seed=args.seed,
+            seed=args.seed, rank=0, world=1,
         )  # fmt: skip
 
     pair = loaders()
@@ -74,7 +74,7 @@ def _maker(made: Any, args: argparse.Namespace, *, shuffled: bool) -> Any:
 
     return lambda: core_dataloader(
         made.dataset, batch_size=args.batch_size, shuffle=shuffled, drop_last=shuffled, seed=args.seed,
-        num_workers=args.num_workers,
+        num_workers=args.num_workers, rank=0, world=1,
     )  # fmt: skip
 
 

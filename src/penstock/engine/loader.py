@@ -6,10 +6,11 @@ early, the next `for` continues there. The position moves when a batch is taken,
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from penstock.engine.auto_threads import RECHECK_MASK, CostMonitor, ThreadTrial
 from penstock.engine.batches import Batches
 from penstock.engine.ordered_threads import OrderedThreads
 from penstock.engine.output import Output
+from penstock.engine.rank_guard import refuse_unsharded
 from penstock.engine.stages import Part
 from penstock.engine.stats import Stats
 from penstock.plan import state as states
@@ -51,6 +53,10 @@ ORDER_ROWS = 1 << 18  # rows whose picks are computed together where nothing is 
 
 class Loader(Portable, Generic[BatchT]):
     """Batches of a pipeline. Made by `Pipeline.to_numpy()`, `.to_torch()` and `.to_jax()`."""
+
+    # For the error of a loader that is not sharded: what to add, and what gives every process all rows.
+    shard_line = ".shard() to the pipeline, after the processes have been initialised"
+    share_all_line = ".shard(0, 1)"
 
     def __init__(
         self,
@@ -99,6 +105,7 @@ class Loader(Portable, Generic[BatchT]):
         self._step = 0
 
     def __iter__(self) -> Run[BatchT]:
+        refuse_unsharded(self.definition.sharded or self.definition.world > 1, self.shard_line, self.share_all_line)
         stop = self._ranges.epoch_end(self._step)
         return _run(self, stop, *self._begin(self._step, stop, self._threads or self._settled or 0))
 
@@ -163,6 +170,20 @@ class Loader(Portable, Generic[BatchT]):
             for row in range(first.offset, after, ORDER_ROWS):
                 yield self._plan.root.pick(np.arange(row, min(after, row + ORDER_ROWS)), first.epoch)
             start = end
+
+    def shard(self, rank: int | None = None, world: int | None = None) -> Self:
+        """A copy of this loader for one rank's rows of each batch, as `.shard()` in its pipeline would make it."""
+        other = copy.copy(self)
+        other._share(rank, world)
+        return other
+
+    def _share(self, rank: int | None, world: int | None) -> None:
+        """Makes this the loader of one rank, from its position on."""
+        definition, size, keep = self.definition.share(rank, world), self._ranges.size, self._ranges.keep
+        rows = self._rows if definition.batch is None else definition.batch.rows(definition.world)
+        StepRanges.start(size, rows, keep)  # raises if an epoch has no batch
+        self._rebuild(definition)
+        self._rows, self._ranges = rows, self._ranges.then(self._step, self._ranges.row(self._step), rows)
 
     def seek_epoch(self, epoch: int) -> None:
         """Moves to the start of an epoch."""

@@ -65,6 +65,26 @@ def find_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
     return found or (0, 1)
 
 
+def several_processes(environ: Mapping[str, str] | None = None) -> str | None:
+    """How this process knows that it is one of several, in words for an error; None if it is alone or cannot know.
+
+    >>> several_processes({"RANK": "2", "WORLD_SIZE": "8"})
+    'RANK=2 and WORLD_SIZE=8 in the environment'
+    """
+    environ = os.environ if environ is None else environ
+    for name, found in (("torch.distributed", _from_torch()), ("JAX", _from_jax())):
+        if found is not None:
+            return f"{name} has {found[1]} processes, of which this is rank {found[0]}" if found[1] > 1 else None
+    try:
+        found = _from_environment(environ)
+    except UsageError:  # variables that contradict each other say nothing
+        return None
+    if found is None or found[1] < 2:
+        return None
+    rank, world = next(names for names in _LAUNCHERS if names[0] in environ and names[1] in environ)
+    return f"{rank}={environ[rank]} and {world}={environ[world]} in the environment"
+
+
 def _from_torch() -> tuple[int, int] | None:
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():

@@ -182,4 +182,5 @@ def mixed(branches: Sequence[Definition], weights: Sequence[float] | None, seed:
             f"{len(branches)} weights in penstock.mix(), one per pipeline", got=f"{len(weights)}: {list(weights)}"
         )
     ((rank, world),) = shares
-    return Definition(Mix(tuple(branches), tuple(float(w) for w in weights), seed, stop), (), rank, world)
+    sharded = any(branch.sharded for branch in branches)
+    return Definition(Mix(tuple(branches), tuple(float(w) for w in weights), seed, stop), (), rank, world, sharded)

@@ -38,18 +38,23 @@ class Mix(Immutable):
 
 @dataclass(frozen=True)
 class Definition(Immutable):
-    """A source and the steps after it; `rank` and `world` select this process's share of each batch."""
+    """A source and the steps after it; `rank` and `world` select this process's share of each batch.
+
+    `sharded`: they were passed, or several processes were found. Otherwise a loader refuses to run in several.
+    """
 
     origin: Source | Mix
     steps: tuple[Step, ...] = ()
     rank: int = 0
     world: int = 1
+    sharded: bool = False
 
     def then(self, step: Step) -> Definition:
         return replace(self, steps=(*self.steps, step))
 
     def share(self, rank: int | None, world: int | None) -> Definition:
         """The same, for one rank; without arguments the rank is found from the framework or the environment."""
+        passed = rank is not None
         if rank is None and world is None:
             rank, world = find_rank()
         if rank is None or world is None:
@@ -61,7 +66,7 @@ class Definition(Immutable):
                 got=f"rank {self.rank} of {self.world}, and then rank {rank} of {world}",
                 fix="leave one of them out: both take a rank's rows of each batch, not rows of rows",
             )
-        return replace(self, rank=rank, world=world)
+        return replace(self, rank=rank, world=world, sharded=passed or world > 1)
 
     @property
     def batch(self) -> Batch | None:

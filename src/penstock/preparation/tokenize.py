@@ -18,7 +18,7 @@ def tokenized(
     """The store of a definition's texts, for the same rank; prepared now if the cache does not have it."""
     source = text_source(definition, field, settings)
     store = cached_store(source, tokenizer, cache_dir=cache_dir, settings=settings)
-    return Definition(store, (), definition.rank, definition.world)
+    return Definition(store, (), definition.rank, definition.world, definition.sharded)
 
 
 def text_source(definition: Definition, field: str, settings: dict[str, Any]) -> TextSource:

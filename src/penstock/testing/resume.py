@@ -62,7 +62,7 @@ def assert_exact_resume(make: Callable[[], Pipeline], *, most: int = 64, epochs:
     Covers `epochs` epochs, at most `most` batches. `make` must build a new batched pipeline at every call. States go
     through JSON, as in a checkpoint.
     """
-    loader = make().to_numpy(threads=threads)
+    loader = _alone(make()).to_numpy(threads=threads)
     states: list[str] = []
     expected: list[Columns] = []
     for _ in range(epochs):
@@ -75,13 +75,18 @@ def assert_exact_resume(make: Callable[[], Pipeline], *, most: int = 64, epochs:
     for at, text in enumerate(states):
         if len(text) > 1024:
             raise AssertionError(f"the state before batch {at} is {len(text)} bytes")
-        fresh = make().to_numpy(threads=threads)
+        fresh = _alone(make()).to_numpy(threads=threads)
         fresh.load_state_dict(json.loads(text))
         rest: list[Columns] = []
         while len(rest) < len(expected) - at:
             rest += batches(fresh, len(expected) - at - len(rest))
         assert_same_batches(expected[at:], rest, f"after a restore before batch {at}")
         assert_same(expected[at], fresh.batch_at(json.loads(text)["step"]), f"batch_at for batch {at}")
+
+
+def _alone(pipeline: Pipeline) -> Pipeline:
+    """The pipeline, with all rows also where several processes run this test."""
+    return Pipeline(replace(pipeline.definition, sharded=True))
 
 
 def _saving(loader: Any, states: list[str], most: int) -> Iterable[Columns]:
@@ -103,7 +108,7 @@ def global_batches(
     """Returns the ordered global batches of `world` ranks: the rows of all ranks, concatenated in rank order."""
     ranks = []
     for rank in range(world):
-        loader = Pipeline(replace(make().definition, rank=rank, world=world)).to_numpy(**engine)
+        loader = Pipeline(replace(make().definition, rank=rank, world=world, sharded=True)).to_numpy(**engine)
         if state is not None:
             loader.load_state_dict(state)
         ranks.append(batches(loader, count))
@@ -138,7 +143,7 @@ def assert_elastic(
     if other_batch is None:
         return
     half = len(want) // 2
-    loader = make(batch).to_numpy(threads=0)
+    loader = _alone(make(batch)).to_numpy(threads=0)
     batches(loader, half)
     state = json.loads(json.dumps(loader.state_dict()))
     rest = concat(want[half:])

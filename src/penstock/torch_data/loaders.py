@@ -14,7 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 from penstock.core.errors import UsageError
 from penstock.core.pickling import with_functions
 from penstock.engine.loader import Loader
-from penstock.torch_data.accelerate import refuse_sharding_twice
+from penstock.engine.rank_guard import refuse_unsharded
+from penstock.torch_data.accelerate import refuse_sharding_twice, sharded_among
 from penstock.torch_data.default_collate import made_batch
 from penstock.torch_data.framework import data
 
@@ -30,8 +31,18 @@ class RankRows(Protocol):
     def world(self) -> int: ...
 
     @property
+    def sharded(self) -> bool:
+        """Whether rank and world were passed; if not, several processes are refused unless a trainer shards."""
+        ...
+
+    @property
     def fix(self) -> str:
         """How to leave out rank and world."""
+        ...
+
+    @property
+    def lines(self) -> tuple[str, str]:
+        """What the user adds to shard the rows, and what to give all rows to every process."""
         ...
 
     def rebuilt(self) -> RankRows:
@@ -82,6 +93,7 @@ class CoreSampler(data.Sampler):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[list[int]]:
         refuse_sharding_twice(self.rows.rank, self.rows.world, self.rows.fix)
+        refuse_unsharded(self.rows.sharded or (sharded_among() or 1) > 1, *self.rows.lines)
         return self._lists()
 
     def _lists(self) -> Iterator[list[int]]:
@@ -138,6 +150,8 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         sampler = self.batch_sampler
+        if isinstance(sampler, CoreSampler):
+            refuse_unsharded(sampler.rows.sharded, *sampler.rows.lines)
         if not sampler.restored:
             self.loader.next_epoch()
         if not isinstance(sampler, CoreSampler):

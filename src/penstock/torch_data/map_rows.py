@@ -50,9 +50,14 @@ class DatasetRows:
     seed: int = 0
     rank: int = 0
     world: int = 1
+    sharded: bool = False
     collate: Callable[[Any], Any] | None = None
     pin: bool = False
     fix = "leave out with_distributed: Accelerate assigns the batches to processes"
+    lines = (
+        ".with_distributed(rank, world_size), or prepare the loader with Accelerate",
+        ".with_distributed(0, 1)",
+    )
 
     @property
     def makes_batches(self) -> bool:
@@ -66,6 +71,7 @@ class DatasetRows:
         dataset = self.dataset.dataset if isinstance(self.dataset, EpochRows) else self.dataset
         rows = batch_size * self.world
         definition = row_definition(dataset, rows, shuffle=self.shuffle, seed=self.seed, drop_last=drop_last)
+        definition = definition.share(0, 1) if self.sharded else definition  # `of_rank` takes this rank's rows
         return Loader(definition, self.output(0), threads=threads, **options)
 
     def output(self, epoch: int) -> RowBatches:
@@ -140,6 +146,7 @@ def map_dataloader(
     drop_last: bool,
     rank: int,
     world: int,
+    sharded: bool,
     threads: int,
     prefetch: int,
     pin: bool,
@@ -151,7 +158,7 @@ def map_dataloader(
         dataset, collate_fn = EpochRows(dataset), EpochCollate(collate_fn, len(dataset))
     elif processes:
         collate_fn = SentCollate(collate_fn)
-    rows = DatasetRows(dataset, shuffle, seed, rank, world, None if processes else collate_fn, pin)
+    rows = DatasetRows(dataset, shuffle, seed, rank, world, sharded, None if processes else collate_fn, pin)
     loader = rows.open(batch_size, drop_last, threads=0 if processes else threads, prefetch=prefetch)
     workers: dict[str, Any] = {}
     if processes:

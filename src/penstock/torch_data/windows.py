@@ -67,11 +67,13 @@ class WindowRows:
     dataset: WindowDataset
     shuffle: bool
     seed: int
-    rank: int
-    world: int
+    rank: int = 0
+    world: int = 1
+    sharded: bool = False
     pin_memory: bool = False
     threads: int | None = None
     fix = "leave out rank= and world=: Accelerate assigns the batches to processes"
+    lines = ("rank= and world=, or prepare the loader with Accelerate", "rank=0, world=1")
 
     makes_batches = True
 
@@ -81,7 +83,8 @@ class WindowRows:
     def open(self, batch_size: int, drop_last: bool) -> Loader:
         pipeline = self.dataset.pipeline.shuffle(self.seed) if self.shuffle else self.dataset.pipeline
         remainder: Any = "drop" if drop_last else "short"
-        pipeline = pipeline.shard(self.rank, self.world).batch(per_rank=batch_size, remainder=remainder)
+        pipeline = pipeline.shard(self.rank, self.world) if self.sharded else pipeline
+        pipeline = pipeline.batch(per_rank=batch_size, remainder=remainder)
         return pipeline.to_torch(pin_memory=self.pin_memory, threads=self.threads)
 
     def numbers(self, loader: Loader) -> Iterator[list[int]]:
@@ -109,15 +112,18 @@ def core_dataloader(
     seed: int = 0,
     num_workers: int = 0,
     pin_memory: bool = False,
-    rank: int = 0,
-    world: int = 1,
+    rank: int | None = None,
+    world: int | None = None,
 ) -> CoreDataLoader:
     """The DataLoader over a window dataset. `num_workers` is the number of threads; 0 lets the loader decide.
 
     `batch_size` is per rank, as everywhere in torch.
     """
+    if (rank is None) != (world is None):
+        raise UsageError("both rank= and world=, or neither", got=f"rank={rank!r}, world={world!r}")
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
         raise UsageError("num_workers of 0 or more", got=repr(num_workers), fix="num_workers=0")
-    rows = WindowRows(dataset, shuffle, seed, rank, world, pin_memory, num_workers or None)
+    sharded = rank is not None
+    rows = WindowRows(dataset, shuffle, seed, rank or 0, world or 1, sharded, pin_memory, num_workers or None)
     sampler = CoreSampler(rows, batch_size, drop_last, rows.open(batch_size, drop_last))
     return CoreDataLoader(dataset, batch_sampler=sampler)

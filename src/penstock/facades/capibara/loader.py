@@ -12,6 +12,7 @@ from typing import Any
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import UsageError
 from penstock.engine.loader import Loader
+from penstock.engine.rank_guard import refuse_unsharded
 from penstock.facades.capibara import collate as collating
 from penstock.facades.capibara.collate import Fill
 from penstock.facades.capibara.config import DataLoaderConfig, settings_of
@@ -92,6 +93,10 @@ class CapibaraDataLoader:
     # The loader.
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        own = isinstance(self._loader, Loader) and self._loader.definition.sharded
+        refuse_unsharded(
+            own or self._own_share or self._share[1] > 1, "rank= and world=, or sharding=", "rank=0, world=1"
+        )
         if self._languages is not None:
             self._languages.check(self._loader.epoch + 1)
         if _is_own(self, "_data_generator"):
@@ -185,7 +190,8 @@ class CapibaraDataLoader:
         """Shards a pipeline by `rank`, `world` or `sharding`, unless it has a shard already; raises if they differ."""
         own = pipeline.definition.rank, pipeline.definition.world
         if own == (0, 1):
-            return pipeline.shard(*self._share)
+            found = self._own_share or self._share != own
+            return pipeline.shard(*self._share) if found else pipeline
         if own != self._share and (self._own_share or self._share != (0, 1)):
             raise UsageError(
                 "one shard",

@@ -92,8 +92,8 @@ def create_dataloader(
     *,
     seed: int = 0,
     pin_memory: bool = False,
-    rank: int = 0,
-    world: int = 1,
+    rank: int | None = None,
+    world: int | None = None,
 ) -> Any:
     """A real `torch.utils.data.DataLoader` of `(inputs, targets)`; each pass is another order, and it resumes exactly.
 

@@ -65,8 +65,8 @@ def create_dataloaders(
     stride: int = 1,
     seed: int = 0,
     pin_memory: bool | None = None,
-    rank: int = 0,
-    world: int = 1,
+    rank: int | None = None,
+    world: int | None = None,
 ) -> tuple[CoreDataLoader, CoreDataLoader]:
     """The training and the validation loader, both real `torch.utils.data.DataLoader` objects.
 

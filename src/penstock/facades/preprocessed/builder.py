@@ -132,6 +132,7 @@ class DataLoaderBuilder:
                 drop_last=self._drop_last,
                 rank=rank,
                 world=world,
+                sharded=self._distributed,
                 threads=num,
                 prefetch=prefetch,
                 pin=pin,

@@ -51,6 +51,8 @@ class DatasetLoader(Loader):
     [[0, 1], [2, 3], [4]]
     """
 
+    shard_line = ".shard(rank, world) to the loader: loader = loader.shard(rank, world)"
+
     def __init__(
         self,
         dataset: Any,
@@ -155,6 +157,10 @@ class MultiEpochLoader:
         if isinstance(num_epochs, bool) or not isinstance(num_epochs, int) or num_epochs < 0:
             raise UsageError("num_epochs of at least 0", got=repr(num_epochs), fix="num_epochs=10")
         self.loader, self.num_epochs = loader, num_epochs
+
+    def shard(self, rank: int | None = None, world: int | None = None) -> MultiEpochLoader:
+        """A copy for one rank's rows of each batch."""
+        return MultiEpochLoader(self.loader.shard(rank, world), self.num_epochs)
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
         if self.loader.epoch >= self.num_epochs:

@@ -77,6 +77,10 @@ class UnalignedLoader:
             yield batch
         self._given = 0
 
+    def shard(self, rank: int | None = None, world: int | None = None) -> UnalignedLoader:
+        """A copy for one rank's rows of each batch, at the start."""
+        return UnalignedLoader(self.images.shard(rank, world), self.texts.shard(rank, world))
+
     def __len__(self) -> int:
         return min(len(self.images), len(self.texts))
 
