@@ -34,6 +34,61 @@ CHANGES = {
         "class C:\n    def g(self, t): return t + '1'\n    def __call__(self, r): return {'text': self.g(r['text'])}\n"
         "f = C()", "'1'", "'2'",
     ),
+    "an object of a class of one's own": (
+        "class C:\n    def __init__(self, end): self.end = [end]\nO = C('1')\n"
+        "def f(r): return {'text': r['text'] + O.end[0]}", "('1')", "('2')",
+    ),
+    "a dataclass": (
+        "import dataclasses\n@dataclasses.dataclass\nclass C:\n    end: str\nO = C('1')\n"
+        "def f(r): return {'text': r['text'] + O.end}", "('1')", "('2')",
+    ),
+    "slots": (
+        "class C:\n    __slots__ = ('end',)\nO = C()\nO.end = '1'\ndef f(r): return {'text': r['text'] + O.end}",
+        "'1'", "'2'",
+    ),
+    "a namespace": (
+        "import types\nO = types.SimpleNamespace(end='1')\ndef f(r): return {'text': r['text'] + O.end}", "'1'", "'2'",
+    ),
+    "a cached helper": (
+        "import functools\n@functools.lru_cache\ndef g(t): return t + '1'\ndef f(r): return {'text': g(r['text'])}",
+        "'1'", "'2'",
+    ),
+    "a cached helper's constant": (
+        "import functools\nEND = '1'\n@functools.lru_cache\ndef g(t): return t + END\n"
+        "def f(r): return {'text': g(r['text'])}", "'1'", "'2'",
+    ),
+    "a captured object": (
+        "import types\ndef make(o):\n    def f(r): return {'text': r['text'] + o.end}\n    return f\n"
+        "f = make(types.SimpleNamespace(end='1'))", "'1'", "'2'",
+    ),
+    "a default argument": (
+        "import types\ndef f(r, o=types.SimpleNamespace(end='1')): return {'text': r['text'] + o.end}", "'1'", "'2'",
+    ),
+    "an argument of a partial": (
+        "import functools, types\ndef g(o, r): return {'text': r['text'] + o.end}\n"
+        "f = functools.partial(g, types.SimpleNamespace(end='1'))", "'1'", "'2'",
+    ),
+    "a field of a bound method's object": (
+        "class C:\n    def __init__(self, d): self.d = d\n"
+        "    def m(self, r): return {'text': r['text'] + min(self.d['e'])}\nf = C({'e': {'1'}}).m", "'1'", "'2'",
+    ),
+    "an object of an installed package": (
+        "import datetime\nD = datetime.date(2024, 1, 1)\ndef f(r): return {'text': r['text'] + str(D)}", "1, 1", "1, 2",
+    ),
+    "a callable object of an installed package": (
+        "from tokenizers import Tokenizer, models\nT = Tokenizer(models.WordLevel({'ab': 1, 'u': 0}, 'u'))\n"
+        "def f(r): return {'text': r['text'] + str(T.encode('ab').ids)}", "'ab': 1", "'ab': 2",
+    ),
+    "an array": (
+        "import numpy as np\nA = np.arange(3)\ndef f(r): return {'text': r['text'] + str(A)}", "(3)", "(4)",
+    ),
+    "an enum": (
+        "import enum\nclass E(enum.Enum):\n    a = 1\n    b = 2\nX = E.a\n"
+        "def f(r): return {'text': r['text'] + X.name}", "E.a", "E.b",
+    ),
+    "a path": (
+        "import pathlib\nP = pathlib.Path('a')\ndef f(r): return {'text': r['text'] + str(P)}", "('a')", "('b')",
+    ),
 }  # fmt: skip
 
 
@@ -76,3 +131,27 @@ def test_the_id_is_the_same_in_every_process_and_empty_without_globals(tmp_path:
         for seed in "123"
     }  # fmt: skip
     assert len(ids) == 1 and ids != {"\n"}
+
+
+def test_an_object_that_cannot_be_compared_asks_for_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = module("import threading\nL = threading.Lock()\ndef f(r):\n    with L: return r", monkeypatch)
+    texts = ps.from_texts(["ab"])
+    with pytest.raises(ps.UsageError, match=r'f uses L \(_thread.lock\), which cannot be compared(.|\n)*version="1"'):
+        texts.map(made.f).tokenize("bytes", cache_dir=tmp_path)
+    assert len(texts.map(made.f, version="1").tokenize("bytes", cache_dir=tmp_path).rows()) == 1
+
+
+def test_a_version_stands_for_what_the_function_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = CHANGES["a constant"][0]
+
+    def store(code: str, version: str) -> Any:
+        pipeline = ps.from_texts(["ab"]).map(module(code, monkeypatch).f, version=version)
+        return pipeline.tokenize("bytes", eos=False, cache_dir=tmp_path).peek()[0]["input_ids"].tolist()
+
+    old = store(code, "1")
+    assert store(code.replace("'1'", "'2'"), "1") == old != store(code.replace("'1'", "'2'"), "2")
+
+
+def test_an_object_that_contains_itself_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "class C: pass\nO = C()\nO.me = O\nL = [O]\nL.append(L)\ndef f(r): return O, L, f"
+    assert globals_id(module(code, monkeypatch).f, opaque=True) != ""

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.core.limits import Limits
 
 
 def records(folder: Path, count: int = 50) -> Path:
@@ -109,3 +112,56 @@ def test_places_after_a_filter_are_refused(tmp_path: Path, verb: str) -> None:
         getattr(kept, verb)(4).tokenize("bytes", cache_dir=tmp_path)
     assert len(getattr(texts, verb)(4).filter(lambda r: True).tokenize("bytes", cache_dir=tmp_path).rows()) > 0
     assert len(kept.tokenize("bytes", cache_dir=tmp_path).take(4).rows()) == 4
+
+
+def test_a_stricter_budget_is_checked_on_a_cached_or_finished_store(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(["oops\n" if i in (3, 7) else f'{{"text": "{i}"}}\n' for i in range(20)]))
+    source = ps.read_jsonl(path)
+    settings = {"on_error": "skip", "show_progress": False}
+    for call in (
+        lambda budget: source.tokenize("bytes", cache_dir=tmp_path / "cache", budget=budget, **settings),
+        lambda budget: ps.prepare(source, "bytes", tmp_path / "store", budget=budget, **settings),
+    ):
+        call(5)
+        call(2)
+        call(0.1)
+        for strict in (0, 1, 0.09):
+            with pytest.raises(ps.DataError, match=r"skipped(.|\n)*2 skipped of 20 seen"):
+                call(strict)
+
+
+def test_every_setting_that_changes_the_documents_is_in_the_cache_key(tmp_path):
+    records = [
+        {"text": "aa", "other": "b" * 300, "third": "ccc"},
+        {"text": "dd" * 300, "other": "e", "third": "f\n\ng"},
+    ]
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (tmp_path / "a.txt").write_bytes(b"one\ntwo\n\nthree " + b"x" * 500 + b"\xff\n")
+    small = Limits(line_bytes=200, record_bytes=200)
+    sources = {}
+    for column in ("text", "other", "third"):
+        sources[f"parquet {column}"] = lambda c=column: (ps.read_parquet(tmp_path / "a.parquet", text=c), c)
+        sources[f"jsonl {column}"] = lambda c=column: (ps.read_jsonl(tmp_path / "a.jsonl", field=c), c)
+    sources["jsonl limit"] = lambda: (ps.read_jsonl(tmp_path / "a.jsonl", limits=Limits(line_bytes=400)), "text")
+    for by in ("file", "line", "paragraph"):
+        for limits in (None, small):
+            for errors in ("strict", "replace"):
+                sources[f"{by} {limits is None} {errors}"] = lambda b=by, m=limits, e=errors: (
+                    ps.read_text(tmp_path / "a.txt", by=b, errors=e, limits=m), "text"
+                )  # fmt: skip
+
+    def documents(name, cache):
+        pipeline, field = sources[name]()
+        try:
+            store = pipeline.tokenize("bytes", field=field, on_error="skip", cache_dir=cache, show_progress=False)
+        except ps.DataError as error:
+            return error.expected
+        return [row["input_ids"].tolist() for row in store.peek(9)]
+
+    alone = {name: documents(name, tmp_path / f"cache of {name}") for name in sources}
+    together = {name: documents(name, tmp_path / "cache") for name in sources}
+    assert together == alone
+    again = {name: documents(name, tmp_path / "cache") for name in reversed(sources)}
+    assert again == alone

@@ -1,49 +1,168 @@
-"""What a user's function uses beside its own source: global values, other functions, classes.
+"""What a user's function uses beside its own source: global and captured values, other functions, classes.
 
-`code_id` is part of checkpoints and sees only the function itself. A cache of what a function made must also notice a
-changed helper or constant: without it, `tokenize` would return documents of the code before. Code of the standard
-library and of installed packages is not followed.
+`code_id` sees only the function itself. A cache of what a function made, and a checkpoint of a run that calls it, must
+also notice a changed helper or constant. Code of the standard library and of installed packages is not followed, nor
+are files or environment variables that a function reads: for those a step has `version=`.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
+import os
+import pickle
 import re
 import site
 import sys
 import sysconfig
+from collections import deque
 from collections.abc import Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
-from penstock.core.function_id import code_id, digest, plain_data
+import xxhash
+
+from penstock.core.errors import UsageError
+from penstock.core.function_id import code_id, digest
 
 _DEEPEST = 50
 _INSTALLED = tuple({*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()})
+_PLAIN = (bool, int, float, complex, str, bytes, bytearray, range, slice)
 
 
-def globals_id(function: Any) -> str:
+def globals_id(function: Any, *, opaque: bool = False) -> str:
     """Returns a short id of what a callable uses from outside of itself; "" if that is nothing.
+
+    Objects of installed packages (a tokenizer, a model) count by their type; with `opaque=True` by their pickled
+    content, and a `UsageError` names one that cannot be pickled, since a change of it could not be noticed.
 
     >>> globals_id(lambda x: x + 1)
     ''
     """
-    seen: set[int] = set()
-    used = sorted({*_class_of(function, seen), *(text for part in _parts(function) for text in _used(part, seen, 0))})
+    walk = _Walk(opaque)
+    used = sorted({*walk.owner(function), *(text for part in _parts(function) for text in walk.used(part, 0))})
+    if walk.unknown:
+        raise UsageError(
+            "a function whose constants and helpers can be compared with those of another run",
+            got=f"{_name(function)} uses {', '.join(walk.unknown[:3])}, which cannot be compared",
+            fix='pass version="1" to the step, and change it whenever the result of the function changes',
+        )
     return digest("|".join(used)) if used else ""
 
 
-def _class_of(value: Any, seen: set[int]) -> Iterator[str]:
-    """The class of a bound method or an object, of which `code_id` sees one method."""
-    while isinstance(value, functools.partial):
-        value = value.func
-    if inspect.ismethod(value):
-        value = value.__self__
-    if not inspect.isroutine(value):
-        owner = value if isinstance(value, type) else type(value)
-        for one in owner.__mro__:
-            yield from _described(one.__qualname__, one, seen, 0)
+class _Walk:
+    """One walk over a function and what it uses. Each object is described once, so cycles end."""
+
+    def __init__(self, opaque: bool) -> None:
+        self.opaque = opaque
+        self.unknown: list[str] = []
+        self._seen: dict[int, Any] = {}  # keeps the objects alive, so that an id is not used twice
+
+    def owner(self, value: Any) -> Iterator[str]:
+        """The class and the fields of a bound method's object or of a callable object."""
+        while isinstance(value, functools.partial):
+            for argument in (*value.args, *value.keywords.values()):
+                if not _is_plain(argument):
+                    yield f"argument={self.value('an argument', argument, 0)}"
+            value = value.func
+        if inspect.ismethod(value):
+            value = value.__self__
+        if inspect.isroutine(value):
+            return
+        if isinstance(value, type):
+            for one in value.__mro__:
+                yield from self.described(one.__qualname__, one, 0)
+        else:
+            yield f"self={self.value(type(value).__qualname__, value, 0)}"
+            for one in type(value).__mro__:
+                yield from self.described(one.__qualname__, one, 0)
+
+    def used(self, function: Any, depth: int) -> Iterator[str]:
+        """The global and captured values of a function written in Python."""
+        if id(function) in self._seen or depth > _DEEPEST:
+            return
+        self._seen[id(function)] = function
+        names = set(_names(function.__code__))
+        for name in sorted(names & function.__globals__.keys()):
+            value = function.__globals__[name]
+            if isinstance(value, ModuleType):
+                if _own(value):
+                    for inner in sorted(names & vars(value).keys()):
+                        yield from self.described(f"{name}.{inner}", vars(value)[inner], depth)
+            else:
+                yield from self.described(name, value, depth)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+            value = _content(cell)
+            if not _is_plain(value) and not inspect.isfunction(value):  # those are in `code_id`
+                yield from self.described(name, value, depth)
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            if not _is_plain(value):
+                yield from self.described("a default argument", value, depth)
+
+    def described(self, name: str, value: Any, depth: int) -> Iterator[str]:
+        """A named value and, of what is written in Python, what it uses in turn."""
+        if isinstance(value, type):
+            if not _own(value):
+                return
+            for key, inner in sorted(vars(value).items()):
+                if _plain_function(inner) is not None:
+                    yield f"{name}.{key}={code_id(_plain_function(inner))}"
+                elif not key.startswith("__"):
+                    yield f"{name}.{key}={self.value(f'{name}.{key}', inner, depth)}"
+        elif not inspect.isroutine(value) or _own(value):
+            yield f"{name}={self.value(name, value, depth)}"
+        for part in _parts(value):
+            yield from self.used(part, depth + 1)
+
+    def value(self, name: str, value: Any, depth: int) -> str:
+        """A text of a value: equal for equal values, in every process."""
+        if value is None or isinstance(value, _PLAIN):
+            return repr(value)
+        if isinstance(value, type):
+            return f"{value.__module__}.{value.__qualname__}"
+        if inspect.isroutine(value) or isinstance(value, functools.partial):
+            return code_id(value)
+        if isinstance(value, ModuleType):
+            return value.__name__
+        if id(value) in self._seen or depth > _DEEPEST:
+            return "..."
+        self._seen[id(value)] = value
+        return f"{type(value).__module__}.{type(value).__qualname__}{self._content(name, value, depth + 1)}"
+
+    def _content(self, name: str, value: Any, depth: int) -> str:
+        if isinstance(value, list | tuple | deque):
+            return "[" + ",".join(self.value(name, one, depth) for one in value) + "]"
+        if isinstance(value, dict):
+            items = sorted((repr(key), self.value(f"{name}[{key!r}]", one, depth)) for key, one in value.items())
+            return "{" + ",".join(f"{key}:{text}" for key, text in items) + "}"
+        if isinstance(value, set | frozenset):
+            return "{" + ",".join(sorted(self.value(name, one, depth) for one in value)) + "}"
+        if isinstance(value, re.Pattern):
+            return f"{value.pattern!r}{value.flags}"
+        if isinstance(value, enum.Enum):
+            return str(value.name)
+        if isinstance(value, os.PathLike):
+            return str(value)
+        if hasattr(value, "tobytes") and hasattr(value, "dtype") and value.dtype != object:
+            return f"{value.dtype}{getattr(value, 'shape', '')}{_hash(value.tobytes())}"
+        if (inner := getattr(value, "__wrapped__", None)) is not None:  # functools.lru_cache, jax.jit and others
+            return "|".join(self.described(name, inner, depth))
+        if _own(type(value)):
+            fields = {key: getattr(value, key) for key in _slots(value) if hasattr(value, key)}
+            fields |= getattr(value, "__dict__", {})
+            return "{" + ",".join(f"{k}:{self.value(f'{name}.{k}', v, depth)}" for k, v in sorted(fields.items())) + "}"
+        return self._pickled(name, value) if self.opaque else ""
+
+    def _pickled(self, name: str, value: Any) -> str:
+        for method in ("fingerprint", "identity"):  # our pipelines, sources and tokenizers say what they are
+            if type(value).__module__.startswith("penstock.") and hasattr(value, method):
+                return str(getattr(value, method)())
+        try:
+            return _hash(pickle.dumps(value, protocol=4))
+        except Exception:  # whatever an object's own pickling raises
+            self.unknown.append(f"{name} ({type(value).__module__}.{type(value).__qualname__})")
+            return ""
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -60,51 +179,25 @@ def _parts(value: Any) -> Iterator[Any]:
     elif isinstance(value, type):
         if _own(value):
             yield from (f for c in value.__mro__ if _own(c) for f in map(_plain_function, vars(c).values()) if f)
-    elif value is not None and not inspect.isbuiltin(value) and _own(type(value)):
-        yield from _parts(type(value))
-
-
-def _used(function: Any, seen: set[int], depth: int) -> Iterator[str]:
-    if id(function) in seen or depth > _DEEPEST:
-        return
-    seen.add(id(function))
-    names = set(_names(function.__code__))
-    for name in sorted(names & function.__globals__.keys()):
-        value = function.__globals__[name]
-        if isinstance(value, ModuleType):
-            if _own(value):
-                for inner in sorted(names & vars(value).keys()):
-                    yield from _described(f"{name}.{inner}", vars(value)[inner], seen, depth)
-        else:
-            yield from _described(name, value, seen, depth)
-
-
-def _described(name: str, value: Any, seen: set[int], depth: int) -> Iterator[str]:
-    if isinstance(value, type):
-        if not _own(value):
-            return
-        for key, inner in sorted(vars(value).items()):
-            if _plain_function(inner) is not None:
-                yield f"{name}.{key}={code_id(_plain_function(inner))}"
-            elif not key.startswith("__"):
-                yield f"{name}.{key}={plain_data(inner)}"
-    elif isinstance(value, re.Pattern):
-        yield f"{name}={value.pattern!r}{value.flags}"
-    elif isinstance(value, set | frozenset):
-        yield f"{name}={sorted(map(plain_data, value))}"
-    elif callable(value):
-        if not _own(value):
-            return
-        yield f"{name}={code_id(value)}"
-    else:
-        yield f"{name}={plain_data(value)}"
-    for part in _parts(value):
-        yield from _used(part, seen, depth + 1)
+    elif value is not None and not inspect.isbuiltin(value):
+        if inspect.isfunction(inner := getattr(value, "__wrapped__", None)):
+            yield from _parts(inner)
+        elif _own(type(value)):
+            yield from _parts(type(value))
 
 
 def _plain_function(value: Any) -> Any:
     inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
     return inner if inspect.isfunction(inner) else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether `code_id` already describes a captured or default value by its content."""
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return True
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, dict) and all(map(_is_plain, value.values()))
 
 
 def _content(cell: Any) -> Any:
@@ -114,11 +207,25 @@ def _content(cell: Any) -> Any:
         return None
 
 
+def _slots(value: Any) -> Iterator[str]:
+    for kind in type(value).__mro__:
+        names = kind.__dict__.get("__slots__", ())
+        yield from (names,) if isinstance(names, str) else names
+
+
 def _names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+
+
+def _hash(data: bytes) -> str:
+    return str(xxhash.xxh3_128_hexdigest(data))
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def _own(value: Any) -> bool:

@@ -53,5 +53,13 @@ class Limits:
         """Whether `expanded` bytes from `compressed` bytes is plausible, and not a decompression bomb."""
         return expanded <= self.expansion_free_bytes or expanded <= self.expansion * compressed
 
+    def changed(self, *names: str) -> list[str]:
+        """Those of these limits that are not the default, for a fingerprint: they decide which records are skipped.
+
+        >>> Limits(line_bytes=1000).changed("line_bytes", "json_depth")
+        ['line_bytes=1000']
+        """
+        return [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(LIMITS, name)]
+
 
 LIMITS = Limits()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from penstock.core.errors import UsageError
 from penstock.core.pickling import Immutable
@@ -87,9 +87,28 @@ class Definition(Immutable):
             parts = [("source", _digest(self.origin.fingerprint()))]
         return parts + [part for s in self.steps if not isinstance(s, Batch) for part in _parts(s)]
 
+    def functions(self) -> Iterator[Any]:
+        """The user's functions in this pipeline and in those it consists of; not those of a step with `version=`."""
+        inner = self.origin.branches if isinstance(self.origin, Mix) else ()
+        if isinstance(self.origin, OfPipeline):
+            inner = (self.origin.definition,)
+        for definition in inner:
+            yield from definition.functions()
+        for step in self.steps:
+            values = {field.name: getattr(step, field.name) for field in fields(step)}
+            if values.get("version") is None:
+                yield from filter(callable, values.values())
+
     def fingerprint(self) -> str:
         """Equal for pipelines that return the same rows in the same order."""
         return fingerprint_of(self.parts())
+
+
+@runtime_checkable
+class OfPipeline(Protocol):
+    """A source that reads the rows of a pipeline."""
+
+    definition: Definition
 
 
 def fingerprint_of(parts: list[tuple[str, str]]) -> str:

@@ -23,7 +23,7 @@ from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
 from penstock.core.hashing import content_id
 from penstock.preparation import evict
-from penstock.preparation.run import prepare
+from penstock.preparation.run import check_budget, prepare, source_id
 from penstock.sources.base import TextSource
 from penstock.sources.tokens import TokenStore
 from penstock.storage.filesystem import local_only
@@ -62,7 +62,7 @@ def cached_store(
     settings = {k: v for k, v in settings.items() if k not in chosen}
     plain = {k: v for k, v in settings.items() if k in ("eos", "shard_tokens", "on_error")}
     plain |= resolved.policy() if isinstance(resolved, BaseTokenizer) else {}
-    key = content_id([source.fingerprint(), orjson.dumps(resolved.identity()), orjson.dumps(plain)])
+    key = content_id([*source_id(source), orjson.dumps(resolved.identity()), orjson.dumps(plain)])
     folder = root / key
     most = evict.limit_of(limit)
 
@@ -78,6 +78,7 @@ def cached_store(
                     raise
                 time.sleep(WAIT_SECONDS)  # another process is preparing the same store
         store = TokenStore(folder)
+        check_budget(store.manifest, settings.get("budget"))  # not in the key: it does not change the documents
         _check_files(store)
         store.__dict__["use"] = use  # kept as long as the store: entries in use are not evicted
         if made:

@@ -7,7 +7,7 @@ Costs one block of 1,024 rows in memory. Which documents come out does not depen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ import orjson
 from penstock.core.columns import Columns, row, rows_of, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.function_globals import globals_id
-from penstock.plan.definition import Definition, Mix
+from penstock.plan.definition import Definition
 from penstock.plan.row_source import KeptRows
 from penstock.sources.lines import Chunk
 from penstock.steps.base import Context, Step
@@ -113,15 +113,6 @@ class _Texts(ContentNode):
         return Fetched({_TEXT: texts[kept]}, used.rows(kept))
 
 
-def _functions(definition: Definition) -> Iterator[Any]:
-    """The user's functions in a pipeline."""
-    if isinstance(definition.origin, Mix):
-        for branch in definition.origin.branches:
-            yield from _functions(branch)
-    for step in definition.steps:
-        yield from (value for value in (getattr(step, f.name) for f in fields(step)) if callable(value))
-
-
 class PipelineTexts:
     """Satisfies `TextSource`: the rows of a pipeline after the step `last`, without rejected records.
 
@@ -147,7 +138,8 @@ class PipelineTexts:
     @cached_property
     def _fingerprint(self) -> str:
         skips = "skip" if self.policy is not None else "raise"
-        used = "".join(f":{one}" for one in map(globals_id, _functions(self.definition)) if one)
+        ids = (globals_id(function, opaque=True) for function in self.definition.functions())
+        used = "".join(f":{one}" for one in ids if one)
         return f"kept:{self.definition.fingerprint()}:{self.last.name}:{self.last.spec()}:{skips}{used}"
 
     def iterate(self, start: Any = None) -> Iterator[Chunk]:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -25,7 +26,7 @@ from penstock.core.ledger import Entry, Ledger
 from penstock.core.progress import progress
 from penstock.preparation.encode import encoded
 from penstock.preparation.journal import Done, Journal
-from penstock.sources.base import FileSource, TextSource
+from penstock.sources.base import FileSource, TextColumnSource, TextSource
 from penstock.sources.lines import Chunk
 from penstock.sources.token_stream import with_end
 from penstock.storage.filesystem import local_only
@@ -228,7 +229,7 @@ class _Run:
         self.job = maker.job() | {
             "shard_tokens": shard_tokens,
             "on_error": on_error,
-            "source": source.fingerprint(),
+            "source": "|".join(source_id(source)),
         }
 
     def finished(self) -> Manifest | None:
@@ -243,6 +244,7 @@ class _Run:
                 where=str(self.folder),
                 fix="choose another folder, or pass restart=True (--restart) to replace it",
             )
+        check_budget(manifest, self.ledger.budget)
         self.journal.end()  # a kill right after the manifest was written leaves the journal behind
         return manifest
 
@@ -367,6 +369,22 @@ class _Run:
             already=already,
             reasons=dict(self.ledger.by_reason),
         )
+
+
+def source_id(source: TextSource) -> list[str]:
+    """The identity of the texts: the source's fingerprint, and the column they come from unless it is "text"."""
+    column = source.text_column if isinstance(source, TextColumnSource) else None
+    return [source.fingerprint(), *([] if column in (None, "text") else [column])]
+
+
+def check_budget(manifest: Manifest, budget: int | float | Fraction | None) -> None:
+    """Raises if an earlier run, with another budget, skipped more records than this budget allows."""
+    skipped = int(manifest.metadata.get("skipped", 0))
+    ledger = Ledger(budget)
+    ledger.see(manifest.documents + skipped)
+    if skipped:
+        ledger.count("skipped when this store was made, listed in its skipped.jsonl", skipped)
+        ledger.check()
 
 
 def _short_names(paths: Sequence[str]) -> list[str]:

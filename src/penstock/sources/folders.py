@@ -132,7 +132,16 @@ class MediaFolder:
                     file.seek(max(0, int(sizes[index]) - _SAMPLED_BYTES))
                     contents.append(file.read(_SAMPLED_BYTES))
         labels = np.empty(0, np.int64) if self.labels is None else self.labels
-        parts = [self.kind, self.identity, self.names.blob, self.names.offsets, sizes, labels, *self.classes]
+        parts = [
+            self.kind,
+            *self.limits.changed("record_bytes"),
+            self.identity,
+            self.names.blob,
+            self.names.offsets,
+            sizes,
+            labels,
+            *self.classes,
+        ]
         return content_id([*parts, *contents])
 
     def describe(self) -> dict[str, Any]:

@@ -457,6 +457,7 @@ class LineSource:
 
     def content_id(self, *settings: Any) -> str:
         """Hash of the settings and of every file's bytes; reads all files once."""
+        settings = (*settings, *self.files.limits.changed("record_bytes", "line_bytes", "json_depth"))
         return hashing.content_id([*settings, *(filesystem.file_id(path, self.files.options) for path in self.paths)])
 
 

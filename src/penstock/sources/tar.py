@@ -152,7 +152,16 @@ class TarShards:
     def fingerprint(self) -> str:
         """Hash of keys, parts and every payload's hash, from the index; paths, dates and owners do not count."""
         payloads = [self._indexes[int(s)].hashes[m] for s, m in zip(self._shard, self._members, strict=True)]
-        return content_id(["tar", *self.parts, self.keys.blob, self.keys.offsets, np.concatenate(payloads)])
+        return content_id(
+            [
+                "tar",
+                *self.limits.changed("record_bytes"),
+                *self.parts,
+                self.keys.blob,
+                self.keys.offsets,
+                np.concatenate(payloads),
+            ]
+        )
 
     def describe(self) -> dict[str, Any]:
         return {
