@@ -11,6 +11,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.core.errors import UsageError
 
 # Launchers, most specific first: torchrun's variables are set inside a SLURM or MPI job as well.
@@ -36,6 +39,18 @@ def rows_of_rank(rows: int, rank: int, world: int) -> tuple[int, int]:
     if rows < 0:
         raise UsageError("a batch of zero or more rows", got=str(rows), where="shard", fix="pass the global batch size")
     return rows * rank // world, rows * (rank + 1) // world
+
+
+def equal_rows(count: int, rank: int, world: int) -> NDArray[np.int64]:
+    """Returns which of a global batch's `count` rows a rank takes: as many as every other rank.
+
+    Where a short last batch cannot be divided equally, some of its rows are used twice, fewer than there are ranks.
+
+    >>> [equal_rows(6, rank, 2).tolist() for rank in range(2)], [equal_rows(5, rank, 3).tolist() for rank in range(3)]
+    ([[0, 1, 2], [3, 4, 5]], [[0, 1], [2, 3], [4, 0]])
+    """
+    each = -(-count // world)
+    return np.arange(rank * each, (rank + 1) * each, dtype=np.int64) % count
 
 
 def check_rank(rank: int, world: int, where: str = "shard") -> None:

@@ -1,18 +1,25 @@
-"""Batches of a stream that has no random access: how it is cut, and the position of a run over it.
+"""Batches of a stream that has no random access: how it is cut, which rows a rank takes, the position of a run.
 
-A stream is a sequence of (position, element) pairs that is the same for every worker, rank and batch size. `rounds`
-cuts it into global batches. The state is the epoch and the position at which the next batch begins, so it can be
+A stream is a sequence of (position, element) pairs that is the same for every worker, rank and batch size. Positions
+increase; some may be missing. The state is the epoch and the position at which the next batch begins, so it can be
 restored on any number of workers, another world size or another batch size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.errors import UsageError
+from penstock.order.shard import equal_rows, rows_of_rank
 from penstock.plan import state as states
 
 Placed = tuple[int, Any]
+Remainder = Literal["drop", "short", "pad", "repeat"]
 
 
 class Round(NamedTuple):
@@ -27,61 +34,90 @@ class Round(NamedTuple):
         return self.placed[-1][0] + 1
 
 
-def rounds(elements: Iterable[Placed], size: int, drop_last: bool) -> Iterator[Round]:
-    """Global batches of `size` elements; each is yielded once it is known whether another one follows.
+class Share(NamedTuple):
+    """One rank's rows of a global batch. `valid` is False for rows that fill up a padded batch."""
 
-    >>> [([element for _, element in made.placed], made.last) for made in rounds(enumerate("abcde"), 2, False)]
-    [(['a', 'b'], False), (['c', 'd'], False), (['e'], True)]
+    placed: list[Placed]
+    valid: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Global batches of `rows` elements, of which rank `rank` of `world` takes a share.
+
+    `remainder` decides about a last batch that is not full. "drop" leaves it out. "short" divides its rows: ranks
+    differ by at most one row. "pad" fills it up with its last row, marked as not valid. "repeat" uses some of its rows
+    twice, fewer than there are ranks, so that all ranks have as many, as with torch's DistributedSampler.
     """
-    ready: list[Placed] = []
-    coming: list[Placed] = []
-    for pair in elements:
-        coming.append(pair)
-        if ready and (not drop_last or len(coming) == size):
-            yield Round(ready, False)
-            ready = []
-        if len(coming) == size:
-            ready, coming = coming, []
-    if coming and not drop_last:
-        ready = coming
-    if ready:
-        yield Round(ready, True)
+
+    rows: int
+    remainder: Remainder = "short"
+    rank: int = 0
+    world: int = 1
+
+    def rounds(self, elements: Iterable[Placed]) -> Iterator[Round]:
+        """The global batches; each is yielded once it is known whether another one follows.
+
+        >>> [([element for _, element in made.placed], made.last) for made in Cut(2).rounds(enumerate("abcde"))]
+        [(['a', 'b'], False), (['c', 'd'], False), (['e'], True)]
+        """
+        drop, ready, coming = self.remainder == "drop", list[Placed](), list[Placed]()
+        for pair in elements:
+            coming.append(pair)
+            if ready and (not drop or len(coming) == self.rows):
+                yield Round(ready, False)
+                ready = []
+            if len(coming) == self.rows:
+                ready, coming = coming, []
+        if coming and not drop:
+            ready = coming
+        if ready:
+            yield Round(ready, True)
+
+    def share(self, placed: list[Placed]) -> Share:
+        """This rank's rows of a global batch.
+
+        >>> [Cut(6, "repeat", rank, 2).share([*enumerate("abc")]).placed for rank in range(2)]
+        [[(0, 'a'), (1, 'b')], [(2, 'c'), (0, 'a')]]
+        """
+        count = len(placed)
+        if self.remainder == "repeat":
+            numbers = equal_rows(count, self.rank, self.world)
+            return Share([placed[i] for i in numbers.tolist()], np.ones(len(numbers), bool))
+        first, last = rows_of_rank(self.rows if self.remainder == "pad" else count, self.rank, self.world)
+        rows = [placed[min(i, count - 1)] for i in range(first, last)]
+        return Share(rows, np.arange(first, last) < count)
 
 
-class StreamPosition:
+class Position(NamedTuple):
     """The epoch and position of the next batch, and how many batches were taken before it.
 
-    `identity` returns what decides the stream's order and rows; it is written into the state.
+    After the last batch of an epoch the position is still in that epoch, with `ended`: a state saved there resumes with
+    nothing left of the epoch, as torchdata's does, so that a training loop counts its epochs right.
     """
 
-    def __init__(self, epoch: int, identity: Callable[[], Mapping[str, Any]]) -> None:
-        self.epoch, self.n, self.step = epoch, 0, 0
-        self.identity = identity
-        self.restored = False  # whether the position comes from a saved state, and nothing was taken since
+    epoch: int = 0
+    n: int = 0
+    step: int = 0
+    ended: bool = False
 
-    def take(self, next_position: int, last: bool) -> None:
-        """Moves past a batch that was delivered."""
-        self.epoch, self.n = (self.epoch + 1, 0) if last else (self.epoch, next_position)
-        self.step += 1
+    def after(self, n: int, last: bool) -> Position:
+        """The position after a batch that ends before position `n`."""
+        return Position(self.epoch, n, self.step + 1, last)
 
-    def next_epoch(self) -> None:
-        """Moves to the start of the next epoch."""
-        self.epoch, self.n = self.epoch + 1, 0
+    def at_epoch(self, epoch: int) -> Position:
+        """The start of an epoch."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise UsageError("an epoch of 0 or more", got=repr(epoch))
+        return Position(epoch, 0, self.step)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Moves to the start of an epoch; a position just restored in that epoch is kept."""
-        if not self.restored or epoch != self.epoch:
-            self.epoch, self.n, self.restored = epoch, 0, False
+    def to_state(self, identity: Mapping[str, Any]) -> dict[str, Any]:
+        """A few numbers, the same on every rank, and what decides the stream's order and rows."""
+        fields = {"step": self.step, "epoch": self.epoch, "n": self.n}
+        return states.write("stream loader", fields | ({"ended": True} if self.ended else {}), identity)
 
-    def state_dict(self) -> dict[str, Any]:
-        """A few numbers, the same on every rank."""
-        position = {"step": self.step, "epoch": self.epoch, "n": self.n}
-        return states.write("stream loader", position, self.identity())
 
-    def load_state_dict(self, state: Any, check: Callable[[dict[str, Any]], None]) -> None:
-        """Moves to a saved position; `check` raises for a state of another stream."""
-        saved = states.read(state, "stream loader")
-        step = states.number(saved, "step") if "step" in saved else 0  # early versions did not save it
-        epoch, n = states.number(saved, "epoch"), states.number(saved, "n")
-        check(saved)
-        self.step, self.epoch, self.n, self.restored = step, epoch, n, True
+def position_of(state: Mapping[str, Any]) -> Position:
+    """The position in the fields of a state; early versions did not save the step."""
+    step = states.number(state, "step") if "step" in state else 0
+    return Position(states.number(state, "epoch"), states.number(state, "n"), step, state.get("ended") is True)

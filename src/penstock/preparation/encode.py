@@ -28,7 +28,7 @@ SPOT_CHARACTERS = 4000
 T = TypeVar("T")
 
 
-def read_ahead(chunks: Iterable[Chunk], depth: int = 2) -> Iterator[Chunk]:
+def read_ahead(chunks: Iterable[T], depth: int = 2) -> Iterator[T]:
     """The same chunks, read in another thread a little ahead of use."""
     ready: queue.Queue[Any] = queue.Queue(depth)
     stop = threading.Event()

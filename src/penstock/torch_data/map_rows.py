@@ -20,22 +20,11 @@ from penstock.core.pickling import with_functions
 from penstock.core.randomness import U64
 from penstock.engine.loader import Loader
 from penstock.engine.row_loader import RowBatches, row_definition
+from penstock.order.shard import equal_rows
 from penstock.torch_data.epoch_collate import EpochCollate, EpochRows, SentCollate
 from penstock.torch_data.framework import torch
 from penstock.torch_data.loaders import CoreDataLoader, CoreSampler
 from penstock.torch_data.user_objects import is_random, rows_of
-
-
-def share(count: int, rank: int, world: int) -> NDArray[np.int64]:
-    """Which of a global batch's `count` rows a rank takes: as many as every other rank.
-
-    Where the last batch cannot be divided equally, some of its rows are used twice, fewer than there are ranks.
-
-    >>> [share(6, rank, 2).tolist() for rank in range(2)], [share(5, rank, 3).tolist() for rank in range(3)]
-    ([[0, 1, 2], [3, 4, 5]], [[0, 1], [2, 3], [4, 0]])
-    """
-    each = -(-count // world)
-    return np.arange(rank * each, (rank + 1) * each, dtype=np.int64) % count
 
 
 @dataclass(frozen=True)
@@ -84,7 +73,7 @@ class DatasetRows:
 
     def of_rank(self, numbers: NDArray[np.int64], first: int) -> list[int]:
         """This rank's share of a global batch."""
-        mine: list[int] = (numbers[share(len(numbers), self.rank, self.world)] + first).tolist()
+        mine: list[int] = (numbers[equal_rows(len(numbers), self.rank, self.world)] + first).tolist()
         return mine
 
     def numbers(self, loader: Loader) -> Iterator[list[int]]:
@@ -103,7 +92,7 @@ class DatasetRows:
 
     def why(self, loader: Loader, step: int, row: int) -> dict[str, Any]:
         count = len(_at(loader, step, replace(self, rank=0, world=1, collate=None).output(0)))
-        mine = share(count, self.rank, self.world)
+        mine = equal_rows(count, self.rank, self.world)
         return loader.why(step, int(mine[row]) if 0 <= row < len(mine) else count) | {"row": row}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,21 +1,21 @@
 """A torch DataLoader over a stream, whose batch n is the same for any number of workers, and which resumes exactly.
 
-The stream's positions are cut into global batches; worker w of W makes batches w, w + W, ..., and torch returns them in
-turn. A rank takes its share of each. A skipped record leaves its batch one row shorter, so that no other batch changes.
-The state is the number of positions consumed, whatever the workers: it can be restored on another number of them, with
-another world size or batch size. Every worker reads the full stream; only the one whose turn it is makes rows.
+`engine.stream_loader` keeps the position; here rows are made and collated, in this process or in torch's workers.
+Worker w of W makes global batches w, w + W, ..., and torch returns them in turn. A skipped record leaves its batch one
+row shorter, so that no other batch changes. Every worker reads the full stream; only the one whose turn it is makes
+rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.core.pickling import with_functions
-from penstock.plan.stream_batches import Placed, StreamPosition, rounds
+from penstock.engine.stream_loader import Made, StreamLoader
+from penstock.plan.stream_batches import Cut, Placed, Share
 from penstock.torch_data.epoch_collate import StreamCollate, collate_at
 from penstock.torch_data.framework import data, torch
-from penstock.torch_data.map_rows import share
 from penstock.torch_data.user_objects import is_random
 
 # Options that the outer DataLoader passes on to the inner one.
@@ -49,19 +49,23 @@ class PositionStream(Protocol):
 
     def shard(self, rank: int, world_size: int) -> PositionStream: ...
 
-    def elements(self, start: int) -> Iterator[Placed]:
-        """(position, element) pairs of all ranks, from a position on."""
+    def elements(self, start: int, epoch: int) -> Iterator[Placed]:
+        """(position, element) pairs of all ranks, from a position of an epoch on."""
         ...
 
     def rows(self, placed: list[Placed]) -> list[Any]:
         """The rows of such pairs; None for a skipped record."""
         ...
 
+    def locate(self, placed: Placed) -> dict[str, Any]:
+        """Where an element comes from."""
+        ...
+
     def total(self) -> int:
         """Positions in an epoch; raises TypeError if unknown."""
         ...
 
-    def origin(self) -> dict[str, Any]:
+    def origin(self) -> Mapping[str, Any]:
         """What decides order and rows; written into the state."""
         ...
 
@@ -70,53 +74,67 @@ class PositionStream(Protocol):
         ...
 
 
-class BatchStream(data.IterableDataset):  # type: ignore[misc]
-    """Complete batches of a stream, each with the position after it and whether it is the last of the epoch."""
+class CollatedStream:
+    """Collated batches of a `PositionStream`: the `BatchedStream` of the core's loader."""
 
     def __init__(
         self, dataset: PositionStream, batch_size: int, collate: Callable[[Any], Any], drop_last: bool
     ) -> None:
         self.dataset, self.batch_size, self.collate, self.drop_last = dataset, batch_size, collate, drop_last
-        self._begin = torch.zeros(2, dtype=torch.int64).share_memory_()  # shared with persistent workers
 
-    def begin(self, epoch: int, start: int) -> None:
-        """Sets where the next iteration starts, in this process and in workers."""
-        self._begin[0], self._begin[1] = epoch, start
+    def elements(self, start: int, epoch: int) -> Iterator[Placed]:
+        return self.dataset.elements(start, epoch)
+
+    def locate(self, placed: Placed) -> dict[str, Any]:
+        return self.dataset.locate(placed)
+
+    def origin(self) -> Mapping[str, Any]:
+        return self.dataset.origin()
+
+    def check_origin(self, state: dict[str, Any]) -> None:
+        self.dataset.check_origin(state)
+
+    def cut(self) -> Cut:
+        """How batches are cut. The rank is found when an iteration starts: trainers may shard the rows themselves."""
+        rank, world = self.dataset.place()
+        return Cut(self.batch_size * world, "drop" if self.drop_last else "repeat", rank, world)
+
+    def make(self, share: Share, epoch: int) -> tuple[Any, int]:
+        made = zip(share.placed, self.dataset.rows(share.placed), strict=True)
+        rows = [(position, row) for (position, _), row in made if row is not None]
+        if not rows:
+            return None, 0
+        if is_random(self.collate):
+            return collate_at(self.collate, epoch, [position for position, _ in rows], [row for _, row in rows]), 0
+        return self.collate([row for _, row in rows]), 0
 
     def __getstate__(self) -> dict[str, Any]:
         return with_functions(self.__dict__)
 
-    def __iter__(self) -> Iterator[tuple[int, bool, Any]]:
-        """Position after the batch, whether it is the last of the epoch, and the batch."""
+
+class WorkerBatches(data.IterableDataset):  # type: ignore[misc]
+    """The batches that one of torch's workers makes of a stream."""
+
+    def __init__(self, stream: CollatedStream) -> None:
+        self.stream = stream
+        self.begin = torch.zeros(2, dtype=torch.int64).share_memory_()  # epoch and position; read by persistent workers
+
+    def __iter__(self) -> Iterator[Made]:
         info = data.get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        rank, world = self.dataset.place()
-        epoch, start = self._begin.tolist()
-        self.dataset.set_epoch(epoch)
-        cut = rounds(self.dataset.elements(start), self.batch_size * world, self.drop_last)
-        for number, made in enumerate(cut):
-            if number % workers != worker:
-                continue
-            mine = [made.placed[i] for i in share(len(made.placed), rank, world).tolist()]
-            yield made.next, made.last, self._batch(mine, epoch)
-
-    def _batch(self, placed: list[Any], epoch: int) -> Any:
-        """The batch of one rank; None if all of its records were skipped."""
-        made = zip(placed, self.dataset.rows(placed), strict=True)
-        rows = [(position, row) for (position, _), row in made if row is not None]
-        if not rows:
-            return None
-        if is_random(self.collate):
-            return collate_at(self.collate, epoch, [position for position, _ in rows], [row for _, row in rows])
-        return self.collate([row for _, row in rows])
+        epoch, start = self.begin.tolist()
+        cut = self.stream.cut()
+        for number, each in enumerate(cut.rounds(self.stream.elements(start, epoch))):
+            if number % workers == worker:
+                yield Made(each.next, each.last, *self.stream.make(cut.share(each.placed), epoch))
 
 
 class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
-    """Made by `DataLoaderBuilder`. Each new `for` is the next epoch; the first one after `load_state_dict` resumes in
-    the middle of an epoch.
+    """Made by `DataLoaderBuilder`. Each new `for` is the next epoch, as with every DataLoader of the builder; the first
+    one after `load_state_dict` resumes in the middle of an epoch. The rest is as in `engine.stream_loader`.
 
     It is a torch DataLoader over the dataset, with torch's arguments, so that trainers can take it apart and build
-    their own from its attributes. Its own batches come from an inner DataLoader over a `BatchStream`.
+    their own from its attributes.
     """
 
     def __init__(
@@ -130,49 +148,64 @@ class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
         collate = collate_fn.collate if isinstance(collate_fn, StreamCollate) else collate_fn
         outer = StreamCollate(collate, dataset)
         super().__init__(dataset, batch_size=batch_size, collate_fn=outer, drop_last=drop_last, **options)
-        self._stream = BatchStream(dataset, batch_size, collate, drop_last)
-        self._inner: Any = None
-        self._position = StreamPosition(dataset.epoch, dataset.origin)
+        self._stream = CollatedStream(dataset, batch_size, collate, drop_last)
+        self.loader = StreamLoader(self._stream, self._stream.cut, self._batches, dataset.epoch)
+        self._kept: Any = None  # the inner DataLoader with persistent workers, while nobody iterates it
+
+    def __iter__(self) -> Iterator[Any]:
+        self.loader.next_epoch()
+        return iter(self.loader)
+
+    def _batches(self, epoch: int, start: int) -> Iterator[Made]:
+        """The batches from a position on, from torch's workers if there are any."""
+        self.dataset.set_epoch(epoch)
+        if not self.num_workers and not self.pin_memory:
+            yield from self.loader.batches(epoch, start)
+            return
+        inner, self._kept = self._kept, None
+        if inner is None:
+            options = {name: getattr(self, name) for name in _OPTIONS}
+            inner = data.DataLoader(WorkerBatches(self._stream), batch_size=None, collate_fn=_as_is, **options)
+        inner.dataset.begin[0], inner.dataset.begin[1] = epoch, start
+        try:
+            yield from inner
+        finally:
+            if self.persistent_workers:
+                self._kept = inner
 
     @property
     def epoch(self) -> int:
         """The epoch of the next batch."""
-        return self._position.epoch
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._position.n and not self._position.restored:
-            self._position.next_epoch()
-        return self._batches()
-
-    def _batches(self) -> Iterator[Any]:
-        position = self._position
-        position.restored = False
-        self.dataset.set_epoch(position.epoch)
-        self._stream.begin(position.epoch, position.n)
-        if self._inner is None or not self.persistent_workers:
-            options = {name: getattr(self, name) for name in _OPTIONS}
-            self._inner = data.DataLoader(self._stream, batch_size=None, collate_fn=_as_is, **options)
-        for after, last, batch in self._inner:
-            position.take(after, last)
-            if batch is not None:
-                yield batch
+        return self.loader.epoch
 
     def __len__(self) -> int:
         """Batches of a complete epoch; raises TypeError if the number of records is unknown."""
-        rows, size = self.dataset.total(), self.batch_size * self.dataset.place()[1]
+        rows, size = self.dataset.total(), self._stream.cut().rows
         return int(rows // size if self.drop_last else -(-rows // size))
 
     def set_epoch(self, epoch: int) -> None:
         """Moves to the start of an epoch; a position just restored in that epoch is kept."""
-        self._position.set_epoch(epoch)
+        self.loader.set_epoch(epoch)
+
+    def batch_at(self, step: int) -> Any:
+        """The batch of a step, counted over complete epochs, found by reading the stream from its beginning."""
+        return self.loader.batch_at(step)
+
+    def why(self, step: int, row: int = 0) -> dict[str, Any]:
+        """Which record made a row of this rank's batch `step`."""
+        return self.loader.why(step, row)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is: a few numbers, the same on every rank."""
-        return self._position.state_dict()
+        return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from a saved state; workers, ranks and batch size may differ from those it was saved with."""
-        self._position.load_state_dict(state, self.dataset.check_origin)
+        self.loader.load_state_dict(state)
+
+    def stats(self) -> dict[str, Any]:
+        """Seconds per stage, waits and a verdict; see `StreamLoader.stats`."""
+        return self.loader.stats()
 
     @property
     def skipped(self) -> int:

@@ -13,11 +13,12 @@ from penstock.core.cpus import usable_cores
 from penstock.core.errors import UsageError
 from penstock.engine.loader import Loader
 from penstock.engine.rank_guard import refuse_unsharded
+from penstock.engine.stream_loader import StreamLoader
 from penstock.facades.capibara import collate as collating
 from penstock.facades.capibara.collate import Fill
 from penstock.facades.capibara.config import DataLoaderConfig, settings_of
 from penstock.facades.capibara.multilingual import LanguageMixture, find_datasets
-from penstock.facades.capibara.stream import StreamLoader
+from penstock.facades.capibara.stream import stream_loader
 from penstock.order.shard import find_rank
 from penstock.outputs.jax import JaxOutput, share_of
 from penstock.pipeline import Pipeline
@@ -167,7 +168,7 @@ class CapibaraDataLoader:
             )
         own = _is_own(self, "_collate_fn")
         pad = Fill(s.max_length, self.pad_id) if own else None
-        return StreamLoader(stream, self.tokenizer, s, self._placed(), pad, *self._share)
+        return stream_loader(stream, self.tokenizer, s, self._placed(), pad, *self._share)
 
     def _placed(self) -> Any:
         if _is_own(self, "_collate_fn"):

@@ -128,19 +128,18 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         """The remaining rows of one reader; turns that all readers have completed are skipped."""
         mine = walk.worker * walk.world + walk.rank
         layers = [*walk.base, Layer(walk.readers, [walk.turns])]
-        for turn, placed in enumerate(self._remaining(layers), walk.turns * walk.readers):
+        for turn, placed in enumerate(self._remaining(layers, walk.epoch), walk.turns * walk.readers):
             if turn % walk.readers == mine:
                 walk.turns = turn // walk.readers + 1
                 (row,) = self.rows([placed])
                 if row is not None:
                     yield row
 
-    def _remaining(self, layers: list[Layer]) -> Iterator[tuple[int, Any]]:
+    def _remaining(self, layers: list[Layer], epoch: int) -> Iterator[tuple[int, Any]]:
         """(position, element) pairs that were not consumed before, in order."""
         start, layers = simplified(layers)
-        if not layers:
-            return self.elements(start)
-        return (placed for placed, wanted in zip(self.elements(start), remaining(layers), strict=False) if wanted)
+        placed = self.elements(start, epoch)
+        return (each for each, wanted in zip(placed, remaining(layers), strict=False) if wanted) if layers else placed
 
     def __len__(self) -> int:
         """Records of this rank in an epoch, including skipped ones; raises TypeError if unknown."""
@@ -153,10 +152,14 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
             raise TypeError("a stream has no length")
         return len(self.input)
 
-    def elements(self, start: int) -> Iterator[tuple[int, Any]]:
-        """(position, element) pairs of all readers, from position `start` on."""
-        self.input.set_epoch(self.epoch)
-        return shuffled(self.input.elements, start, self.buffer_size, randomness.key(self.seed, "stream", self.epoch))
+    def elements(self, start: int, epoch: int) -> Iterator[tuple[int, Any]]:
+        """(position, element) pairs of all readers, from a position of an epoch on."""
+        self.input.set_epoch(epoch)
+        return shuffled(self.input.elements, start, self.buffer_size, randomness.key(self.seed, "stream", epoch))
+
+    def locate(self, placed: tuple[int, Any]) -> dict[str, Any]:
+        """Where an element comes from."""
+        return {"source": "stream", "position": placed[0], "record": self.input.name(*placed)}
 
     def rows(self, placed: Sequence[tuple[int, Any]]) -> list[Row | None]:
         """The rows of (position, element) pairs; None for a skipped record."""
