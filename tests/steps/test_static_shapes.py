@@ -14,6 +14,7 @@ from tests.steps.test_bucket import tokens
 LENGTHS = (np.arange(300) * 7 % 61 + 1).tolist()
 CASES: dict[str, tuple[Any, int]] = {
     "pack": (lambda: tokens(LENGTHS).pack(64, static=True, max_docs=8).shuffle(seed=1).batch(4), 1),
+    "pack, without cu_seqlens": (lambda: tokens(LENGTHS).pack(64).shuffle(seed=1).batch(4), 1),
     "pack, filled up": (
         lambda: tokens(LENGTHS).pack(64, static=True, max_docs=8).shuffle(seed=1).batch(4, remainder="pad"),
         1,
@@ -50,5 +51,4 @@ def test_a_step_is_traced_once_for_each_shape(name: str, world: int) -> None:
 
 def test_without_static_there_are_more() -> None:
     """The count can tell."""
-    assert traces(tokens(LENGTHS).pack(64).shuffle(seed=1).batch(4), epochs=1) > 1
     assert traces(tokens(LENGTHS).shuffle(seed=1).batch_tokens(256), epochs=1) > 2

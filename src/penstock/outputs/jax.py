@@ -2,8 +2,8 @@
 
 Placement is started in the loader's threads, `prefetch` batches ahead of use, so that a transfer runs while the step
 before it computes. With a sharding over several processes each one passes its own rows and gets the global array;
-`share_of` returns which rows those are. Token ids are int32, as JAX has no int64 by default. Columns of strings stay
-NumPy object arrays: they cannot be on a device.
+`share_of` returns which rows those are. Token ids are int32, as JAX has no int64 by default. What is not an array of
+one shape (strings, `cu_seqlens`) is beside the batch as NumPy arrays: `outputs.jax_batch`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from penstock.core.errors import UsageError
 from penstock.core.optional import need
 from penstock.engine.output import Output
 from penstock.outputs.arrays import narrowed
+from penstock.outputs.jax_batch import jax_batch
 from penstock.outputs.numpy import widened
-from penstock.plan.definition import Definition
+from penstock.outputs.objects import NUMBERS, flat, holds_numbers, lengths_of, nested, resolved
+from penstock.plan.definition import Definition, Mix
 from penstock.steps.rows import Memory
 
 QUICK_BYTES = 4 << 20  # JAX uses larger batches without a copy if it can
@@ -42,6 +44,7 @@ class JaxOutput(Output):
         self.spread = sharding is not None and self.jax.process_count() > 1
         self._world = share_of(sharding)[1] if self.spread else 1
         self._dropped = self._not_given()
+        self._varying: frozenset[str] = frozenset()  # columns of the batch whose length changes: see `shared_by`
         self._by_rank: dict[int, Any] = {}
         self._programs: dict[Any, Any] = {}
         self._guarded = False
@@ -66,16 +69,34 @@ class JaxOutput(Output):
 
     def deliver(self, columns: Columns) -> dict[str, Any]:
         """Places all columns on their devices, in one call. The transfer continues after this returns."""
-        given = columns.items()
-        ready = {name: self._checked(name, column) for name, column in given if name not in self._dropped}
-        arrays = {name: column for name, column in ready.items() if column.dtype != object}
+        arrays: dict[str, Any] = {}
+        side: dict[str, Any] = {}
+        deep = False
+        for name, column in columns.items():
+            if name in self._dropped:
+                continue
+            if column.dtype.kind in NUMBERS or holds_numbers(column):
+                (side if name in self._varying else arrays)[name] = self._checked(name, column)
+                continue
+            found = resolved(name, np.asarray(column), "JAX")
+            if isinstance(found, dict):
+                deep = True
+                leaves = flat(name, found).items()
+                arrays.update({path: self._checked(name, narrowed(leaf, name)) for path, leaf in leaves})
+            else:
+                side[name] = self._checked(name, found)
+        made = nested(self._placed(arrays)) if deep else self._placed(arrays)
+        return jax_batch(made, side) if side else made
+
+    def _placed(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        made: dict[str, Any]
         if self.spread:
             made = {name: self._global(column) for name, column in arrays.items()}
         elif self.sharding is None:
             made = self._here(arrays)
         else:
             made = self.jax.device_put(arrays, {name: self._sharding(c.ndim) for name, c in arrays.items()})
-        return made if len(made) == len(ready) else {name: made.get(name, column) for name, column in ready.items()}
+        return made
 
     def expand(self, small: Compact) -> dict[str, Any]:
         """Expands a few small arrays by their recipe, on the device, with a program that is compiled once."""
@@ -116,7 +137,7 @@ class JaxOutput(Output):
         if isinstance(column, Ragged):
             raise UsageError(
                 f"rows of equal length in column {name!r} for JAX",
-                got=f"lengths from {column.lengths.min(initial=0)} to {column.lengths.max(initial=0)}",
+                got=lengths_of(column),
                 fix=".pad(to=n) or .pack(...) before .to_jax()",
             )
         return self._micro(name, column) if self.micro_batches > 1 and column.ndim else column
@@ -150,7 +171,7 @@ class JaxOutput(Output):
         return known
 
     def nbytes(self, batch: dict[str, Any]) -> int:
-        return sum(int(value.nbytes) for value in batch.values())
+        return sum(self.nbytes(value) if isinstance(value, dict) else int(value.nbytes) for value in batch.values())
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("jax", "_quick", "_programs")}
@@ -202,7 +223,17 @@ def _narrow(name: str, column: Any, buffers: Buffers) -> Any:
 
 
 def shared_by(definition: Definition, output: JaxOutput) -> Definition:
-    """The definition for this process's share of a sharding over several processes, unless `.shard()` has set it."""
+    """The definition for this process's share of a sharding over several processes, unless `.shard()` has set it.
+
+    Tells the output which columns cannot be part of its batches, because their length changes from batch to batch.
+    """
+    output._varying = _varying(definition)
     if not output.spread or definition.world > 1:
         return definition
     return definition.share(*share_of(output.sharding))
+
+
+def _varying(definition: Definition) -> frozenset[str]:
+    origin = definition.origin
+    inner = [_varying(branch) for branch in origin.branches] if isinstance(origin, Mix) else []
+    return frozenset().union(*inner, *(step.varying_columns for step in definition.steps))

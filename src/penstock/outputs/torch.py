@@ -12,11 +12,12 @@ from penstock.core.errors import UsageError
 from penstock.core.optional import need
 from penstock.engine.output import Output
 from penstock.outputs.numpy import widened
+from penstock.outputs.objects import NUMBERS, lengths_of, resolved
 from penstock.steps.rows import Memory
 
 
 class TorchOutput(Output):
-    """Token ids have the dtype `ids` (default int64). Columns of strings or objects are lists."""
+    """Token ids have the dtype `ids` (default int64). Columns of strings are lists, of dicts dicts of tensors."""
 
     name = "torch"
 
@@ -53,17 +54,24 @@ class TorchOutput(Output):
         if isinstance(column, Ragged):
             raise UsageError(
                 f"rows of equal length in column {name!r} for torch",
-                got=f"lengths from {column.lengths.min(initial=0)} to {column.lengths.max(initial=0)}",
+                got=lengths_of(column),
                 fix=".pad(to='longest') or .pack(...) before .to_torch()",
             )
-        if column.dtype.hasobject:
-            return column.tolist()
+        if column.dtype.kind not in NUMBERS:
+            found = resolved(name, column, "torch")
+            return self._nested(name, found) if isinstance(found, dict) else found.tolist()
         if not column.flags.writeable:
             column = column.copy()  # torch has no read-only tensors
         tensor = self._from_numpy(column)
         if self.pin:
             tensor = tensor.pin_memory()
         return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pin)
+
+    def _nested(self, name: str, parts: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: self._nested(name, part) if isinstance(part, dict) else self._tensor(f"{name}.{key}", part)
+            for key, part in parts.items()
+        }
 
     def nbytes(self, batch: dict[str, Any]) -> int:
         return sum(_bytes(value) for value in batch.values())
@@ -77,4 +85,6 @@ class TorchOutput(Output):
 
 
 def _bytes(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(_bytes, value.values()))
     return len(value) * 64 if isinstance(value, list) else int(value.nbytes)

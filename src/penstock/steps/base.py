@@ -79,6 +79,11 @@ class Step(Immutable, ABC):
         """The seed of the run, if this step sets one."""
         return None
 
+    @property
+    def varying_columns(self) -> frozenset[str]:
+        """Columns of a batch whose length changes from batch to batch although its rows have one shape."""
+        return frozenset()
+
     @abstractmethod
     def build(self, child: Node, context: Context) -> Node:
         """The node of this step over `child`."""

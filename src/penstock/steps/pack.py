@@ -82,6 +82,10 @@ class Pack(Step):
                 fix="max_docs=64, for example; segment_ids have one shape in any case",
             )
 
+    @property
+    def varying_columns(self) -> frozenset[str]:
+        return frozenset() if self.static else frozenset({"cu_seqlens"})
+
     def build(self, child: Node, context: Context) -> Node:
         source = child.source if isinstance(child, SourceNode) else None
         if not isinstance(source, TokenSource):
