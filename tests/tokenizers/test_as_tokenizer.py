@@ -309,3 +309,26 @@ def test_ducks_that_do_not_keep_their_word() -> None:
     for wrong in (Words(), NoIds()):
         with pytest.raises(PenstockError, match="encode\\(text\\) to return a list of ints"):
             as_tokenizer(wrong).encode("a b")
+
+
+@pytest.mark.parametrize(("name", "near"), [("byte", "bytes"), ("Bytes", "bytes"), ("cl100k", "cl100k_base")])
+def test_a_misspelt_name_suggests_the_near_one(name: str, near: str) -> None:
+    with pytest.raises(UsageError, match=f"did you mean '{near}'"):
+        as_tokenizer(name)
+
+
+def test_tiktoken_encodings_by_name(tiktoken_encoding: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tiktoken import registry
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    for name in ("cl100k_base", "gpt2"):
+        monkeypatch.setitem(registry.ENCODINGS, name, tiktoken_encoding)
+        assert as_tokenizer(name).encode("the fox").tolist() == tiktoken_encoding.encode("the fox")
+    monkeypatch.delitem(registry.ENCODINGS, "cl100k_base")
+    monkeypatch.setattr(
+        registry, "ENCODING_CONSTRUCTORS", {"cl100k_base": (tmp_path / "cl100k_base.tiktoken").read_bytes}
+    )
+    with pytest.raises(UsageError, match="files of the tiktoken encoding 'cl100k_base'") as caught:
+        as_tokenizer("cl100k_base")
+    assert "TIKTOKEN_CACHE_DIR" in str(caught.value)

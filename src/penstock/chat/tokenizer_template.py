@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.core.limits import LIMITS
 from penstock.core.optional import need
 from penstock.storage import filesystem
 from penstock.tokenizers import Tokenizer
+from penstock.tokenizers.base import BaseTokenizer
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
@@ -29,7 +31,8 @@ def special_names(given: Any, tokenizer: Tokenizer) -> dict[str, str]:
     {}
     """
     config = _config(_folder(given))
-    texts = {number: text for text, number in tokenizer.special_tokens.items()}
+    named = tokenizer.added_tokens if isinstance(tokenizer, BaseTokenizer) else tokenizer.special_tokens
+    texts = {number: text for text, number in named.items()}
     ids = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id, "pad_token": tokenizer.pad_id}
     found = {}
     for name in _NAMES:
@@ -52,7 +55,8 @@ def own_template(given: Any) -> str | None:
         found = read_template(file) if file.is_file() else _config(folder).get("chat_template")
     elif found is None and isinstance(given, str) and given != "bytes":  # a hub name, already in the local cache
         library = need("transformers", extra="hf", purpose="to find the tokenizer's chat template")
-        found = library.AutoTokenizer.from_pretrained(given, local_files_only=True).chat_template
+        with suppress(OSError, ValueError):  # the name of something else, such as a tiktoken encoding
+            found = library.AutoTokenizer.from_pretrained(given, local_files_only=True).chat_template
     if isinstance(found, list):
         named = [item for item in found if isinstance(item, Mapping)]
         found = {item.get("name"): item.get("template") for item in named}

@@ -92,7 +92,7 @@ def add_tokenizer(parser: Any, *, required: bool = False, what: str = "to decode
     """Adds `--tokenizer`."""
     parser.add_argument(
         "--tokenizer", "-t", metavar="T", required=required,
-        help=f'tokenizer {what}: "bytes", a tokenizer.json, a folder, a .model, or a hub name',
+        help=f'tokenizer {what}: "bytes", a tokenizer.json, a folder, a .model, a tiktoken encoding or a hub name',
     )  # fmt: skip
 
 

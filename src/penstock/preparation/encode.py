@@ -1,7 +1,7 @@
 """Texts to documents of tokens, several chunks at once, in order.
 
 One thread reads ahead, the encoder's threads work on two chunks at a time so that none waits for the end of another,
-and the caller writes. In every chunk one document is encoded a second time by the reference tokenizer and compared.
+and the caller writes. In every chunk two documents are encoded a second time by the reference tokenizer and compared.
 """
 
 from __future__ import annotations
@@ -125,14 +125,17 @@ def without(chunk: Chunk, refused: Sequence[RecordError], paths: Sequence[str]) 
 
 
 def _spot_check(chunk: Chunk, documents: Ragged, encoder: BulkEncoder) -> None:
-    """One short document of the chunk, chosen by its position, must have the same ids as the reference."""
+    """Two short documents of the chunk, chosen by their position, must have the same ids as the reference: one of all,
+    and one that is not plain ASCII."""
     if encoder.engine == encoder.tokenizer.kind or not chunk.texts:
         return
     first = randomness.key("spot", *chunk.positions[0]) % len(chunk.texts)
-    near = range(first, min(first + 32, len(chunk.texts)))
-    row = next((i for i in near if len(chunk.texts[i]) <= SPOT_CHARACTERS), None)
-    if row is None:
-        return
+    short = [i for i in range(first, min(first + 256, len(chunk.texts))) if len(chunk.texts[i]) <= SPOT_CHARACTERS]
+    for row in {*short[:1], *[i for i in short if not chunk.texts[i].isascii()][:1]}:
+        _compare(chunk, documents, encoder, row)
+
+
+def _compare(chunk: Chunk, documents: Ragged, encoder: BulkEncoder, row: int) -> None:
     want = encoder.tokenizer.encode(chunk.texts[row])
     if not np.array_equal(np.asarray(want), documents[row]):
         raise DataError(

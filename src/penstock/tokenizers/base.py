@@ -201,6 +201,11 @@ class BaseTokenizer(ABC):
         """Text and id of each special token."""
 
     @property
+    def added_tokens(self) -> dict[str, int]:
+        """Text and id of tokens that are matched in text before anything else: special tokens, and ordinary ones."""
+        return self.special_tokens
+
+    @property
     @abstractmethod
     def _blob(self) -> bytes:
         """The tokenizer serialized in a canonical way."""

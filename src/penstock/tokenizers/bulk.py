@@ -1,7 +1,8 @@
 """`BulkEncoder`: a tokenizer over a corpus, as fast as it goes and never with other ids.
 
-gigatoken does the work if it can read the tokenizer and returns the reference's ids on a sample of the corpus and on
-awkward texts; otherwise the reference does, with a warning. Texts are cut into slices of bounded size and spread
+gigatoken does the work if it can read the tokenizer, if its vocabulary is not ambiguous for it, and if each of its
+engines returns the reference's ids on a sample of the corpus and on texts made from the vocabulary; otherwise the
+reference does, with a warning. Texts are cut into slices of bounded size and spread
 over `threads` threads in order; memory is the answer plus a few slices. Both engines run without the GIL.
 """
 
@@ -20,7 +21,6 @@ from penstock.core.columns import Ragged
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
 from penstock.tokenizers.base import (
-    PROBES,
     BaseTokenizer,
     Ids,
     Tokenizer,
@@ -30,6 +30,7 @@ from penstock.tokenizers.base import (
     is_text,
 )
 from penstock.tokenizers.giga import GigaPool
+from penstock.tokenizers.probes import vocabulary_probes
 from penstock.tokenizers.resolve import as_tokenizer
 
 Engine = Callable[[Sequence[str]], Ragged]
@@ -64,6 +65,7 @@ class BulkEncoder:
         self.reason = "the reference itself"
         self.checked = True
         self._run: Engine = self.tokenizer.encode_batch
+        self._giga: GigaPool | None = None
         self._lock = threading.RLock()
         self._pool: ThreadPoolExecutor | None = None
         form = None if reference or base is None else base.fast_form()
@@ -78,28 +80,32 @@ class BulkEncoder:
                 raise
             self._fall_back(f"gigatoken does not take this tokenizer: {_first_line(error)}")
             return
-        self._run, self.engine, self.checked = partial(_framed, pool, base.frame), "gigatoken", False
+        self._giga, self._run = pool, partial(_framed, pool, base.frame)
+        self.engine, self.checked = "gigatoken", False
         self.reason = "not yet checked on a sample of the corpus"
 
     def check(self, sample_texts: Sequence[str]) -> None:
         """Compares the fast engine with the reference; on any difference the reference takes over, with a warning.
 
         Compared are up to 64 documents spread over `sample_texts` (a megabyte at most, the long ones by pieces) and
-        awkward texts: empty, runs of blanks and letters, control and combining characters, special tokens in text.
+        texts made from the vocabulary: see `vocabulary_probes`. Engines built later are compared on the same texts.
         """
         with self._lock:
             if self.engine != "gigatoken":
                 return
-            probes = [*filter(is_text, spread(sample_texts)), *PROBES, *_special_probes(self.tokenizer)]
+            assert isinstance(self.tokenizer, BaseTokenizer)
+            probes = [*filter(is_text, spread(sample_texts)), *vocabulary_probes(self.tokenizer)]
             texts, expected = accepted(self.tokenizer, probes)
             try:
-                got = self._run(texts)
+                row = first_difference(expected, self._run(texts))
+                if row is None and self._giga is not None:
+                    plain = self.tokenizer.adding(False)
+                    self._giga.expect(texts, expected if plain is self.tokenizer else plain.encode_batch(texts))
             except BaseException as error:
                 if _ours_to_obey(error):
                     raise
                 self._fall_back(f"gigatoken failed on a sample: {_first_line(error)}")
                 return
-            row = first_difference(expected, got)
             if row is None:
                 self.checked = True
                 self.reason = f"identical ids on {len(texts)} texts, {sum(map(len, texts))} characters"
@@ -245,13 +251,6 @@ def spread(texts: Sequence[str]) -> list[str]:
         piece, middle = room // 3, len(text) // 2
         out += [text[:piece], text[middle : middle + piece], text[-piece:]]
     return out
-
-
-def _special_probes(tokenizer: Tokenizer) -> list[str]:
-    names = list(tokenizer.special_tokens)
-    names = names[:: max(1, len(names) // 40)]
-    shapes = ("{0}", "a{0}b", "a {0} b", "  {0}{0}\n{0} ")
-    return [shape.format(n) for n in (*names, "<|endoftext|>", "<s>", "[MASK]") for shape in shapes]
 
 
 def _ours_to_obey(error: BaseException) -> bool:

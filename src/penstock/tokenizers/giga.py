@@ -4,6 +4,7 @@ One engine serialises its callers behind a lock and its built-in parallel mode s
 each thread borrows an engine of its own: threads then scale, and their number is ours to choose. An engine remembers
 every distinct word it has met and never forgets (measured: 5 bytes kept per byte of random letters), so it is replaced
 after some seconds of work. Words in its cache cost almost no time, so time is a fair measure of what the cache holds.
+Two engines built from the same file can differ, so each is compared with the reference before it is used.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import queue
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from penstock.core.columns import Ragged
 from penstock.core.optional import need
+from penstock.tokenizers.ambiguous import ambiguity
+from penstock.tokenizers.base import first_difference
 
 # Measured: building one costs 0.1 s and a cold start as much again; 4 s of misses grow one by about 0.4 GB.
 ENGINE_SECONDS = 4.0
@@ -45,38 +48,74 @@ class Unsupported(Exception):
     """This tokenizer has no gigatoken form; the text says why."""
 
 
+class Disagreement(Exception):
+    """An engine returned other ids than the reference; the text says for what."""
+
+
 class GigaPool:
     """Up to `size` engines; `encode` borrows one for the call, on the calling thread, without the GIL."""
 
     def __init__(self, form: tuple[str, Any], size: int) -> None:
         self._build = builder(form)
-        self._free: queue.LifoQueue[tuple[Any, float]] = queue.LifoQueue()
+        self._probes: list[str] = []
+        self._expected = Ragged(np.empty(0, np.uint32), np.zeros(1, np.int64))
+        self._free: queue.LifoQueue[_Slot] = queue.LifoQueue()
         for _ in range(size - 1):
-            self._free.put((None, 0.0))  # built when first needed; last in, first out keeps warm ones busy
-        self._free.put((self._build(), 0.0))
+            self._free.put(_Slot())  # built when first needed; last in, first out keeps warm ones busy
+        self._free.put(_Slot(self._build()))
+
+    def expect(self, texts: Sequence[str], expected: Ragged) -> None:
+        """Every engine, also one built later, must return these ids for these texts before it is used for others.
+
+        Raises `Disagreement` if one does not. Engines built from the same file may differ.
+        """
+        self._probes, self._expected = list(texts), expected
+        self.encode([])
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        engine, worked = self._free.get()
-        back: tuple[Any, float] = (None, 0.0)  # an engine that failed is not used again
+        slot = self._free.get()
+        back = _Slot()  # an engine that failed is not used again
         try:
-            if engine is None or worked > ENGINE_SECONDS:
-                engine, worked = self._build(), 0.0
+            if slot.engine is None or slot.worked > ENGINE_SECONDS:
+                slot = _Slot(self._build())
+            if slot.checked is not self._expected:
+                self._check(slot.engine)
             start = time.thread_time()
-            layout = engine.encode_batch(list(texts), parallel=False).layout
-            back = (engine, worked + time.thread_time() - start)
+            rows = _ids(slot.engine, texts)
+            back = _Slot(slot.engine, slot.worked + time.thread_time() - start, self._expected)
         finally:
             self._free.put(back)
-        return Ragged(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
+        return rows
+
+    def _check(self, engine: Any) -> None:
+        row = first_difference(self._expected, _ids(engine, self._probes))
+        if row is not None:
+            raise Disagreement(f"an engine of gigatoken returns other ids for {self._probes[row][:60]!r}")
+
+
+class _Slot(NamedTuple):
+    """An engine, the seconds it has worked, and what it was last compared with."""
+
+    engine: Any = None
+    worked: float = 0.0
+    checked: Ragged | None = None
+
+
+def _ids(engine: Any, texts: Sequence[str]) -> Ragged:
+    if not texts:
+        return Ragged(np.empty(0, np.uint32), np.zeros(1, np.int64))
+    layout = engine.encode_batch(list(texts), parallel=False).layout
+    return Ragged(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
 
 
 def builder(form: tuple[str, Any]) -> Callable[[], Any]:
     """A function that builds a new engine each time it is called; raises `Unsupported` where it cannot be right."""
     library = need("gigatoken", extra="tokenizers", purpose="for fast bulk encoding")
     kind, data = form
-    if kind == "json":
-        return lambda: library.Tokenizer.from_json(data)
-    if kind == "sentencepiece":
-        text = _sentencepiece_json(library, data)
+    if kind in ("json", "sentencepiece"):
+        text = data if kind == "json" else _sentencepiece_json(library, data)
+        if (reason := ambiguity(json.loads(text))) is not None:
+            raise Unsupported(reason)
         return lambda: library.Tokenizer.from_json(text)
     if kind == "tiktoken":
         ranks, pattern, special = data

@@ -77,6 +77,11 @@ class HFTokenizer(BaseTokenizer):
 
     @property
     def special_tokens(self) -> dict[str, int]:
+        added = self.backend.get_added_tokens_decoder().items()
+        return {str(t.content): int(i) for i, t in added if t.special}
+
+    @property
+    def added_tokens(self) -> dict[str, int]:
         return {str(t.content): int(i) for i, t in self.backend.get_added_tokens_decoder().items()}
 
     @cached_property
@@ -129,7 +134,9 @@ class HFTokenizer(BaseTokenizer):
         run, adds = self.backend.encode_batch_fast, self.adds
         try:
             return join_rows([np.array(run([t], add_special_tokens=adds)[0].ids, np.uint32) for t in texts])
-        except Exception:  # the library raises bare Exception, such as "Missing [UNK] token"
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException:  # bare Exception, such as "Missing [UNK] token", or a panic in native code
             check_texts(texts)
             return each_row(lambda t: np.array(run([t], add_special_tokens=adds)[0].ids, np.uint32), texts)
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import UsageError
+from penstock.core.errors import MissingExtra, UsageError
 from penstock.tokenizers.base import BaseTokenizer, Special, SpecialTextPolicy, Tokenizer
 from penstock.tokenizers.duck import DuckTokenizer, default_of
 
 END_OF_TEXT = "<|endoftext|>"
+PUBLISHED = ("cl100k_base", "gpt2", "o200k_base", "o200k_harmony", "p50k_base", "p50k_edit", "r50k_base")
 _HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 
 
@@ -62,6 +65,9 @@ KINDS = (
          method="serialized_model_proto"),
 )  # fmt: skip
 HUB = Kind("a hub name", "transformers:from_name")
+TIKTOKEN = Kind("the name of a tiktoken encoding", "tiktoken:from_name")
+_KNOWN = "; ".join(kind.accepts for kind in (*KINDS, TIKTOKEN, HUB)) + "; any object with encode(text) and a vocab_size"
+_HUB_TOO = ("gpt2",)  # also a name on the hub, with the same ids
 
 
 def as_tokenizer(
@@ -71,7 +77,8 @@ def as_tokenizer(
     """Returns a `Tokenizer` for a name, a path or an object; a `Tokenizer` is returned as it is.
 
     Accepted: `"bytes"`; a `tokenizer.json` or SentencePiece `.model` path; a folder with `tokenizer.json`, with
-    `vocab.json` and `merges.txt`, or with a `.model`; a hub name (needs the `hf` extra, local cache first); objects of
+    `vocab.json` and `merges.txt`, or with a `.model`; the name of a tiktoken encoding (needs the `tiktoken` extra and
+    its files); a hub name (needs the `hf` extra, local cache first); objects of
     tokenizers, transformers, tiktoken and SentencePiece; `MicroTransformerTokenizer`; any object that has a vocabulary
     size and whose `encode` returns a list, an `Encoding` or a dict with `input_ids`.
 
@@ -176,9 +183,27 @@ def _from_string(text: str) -> Tokenizer:
     local = path.is_absolute() or path.suffix in {*suffixes, ".tiktoken", ".txt"} or text.startswith(".")
     if local or not _HUB_NAME.fullmatch(text):
         raise _refuse(f"{text!r}: no such file or folder")
-    return HUB(text)
+    names = tiktoken_names()
+    if text in names and text not in _HUB_TOO:
+        return TIKTOKEN(text)
+    try:
+        return HUB(text)
+    except (UsageError, MissingExtra) as error:
+        if text in names:
+            return TIKTOKEN(text)
+        if near := get_close_matches(text.lower(), ["bytes", *names], 1, 0.7):
+            fix = f"did you mean {near[0]!r}? Accepted: {_KNOWN}"
+            raise UsageError("a tokenizer", got=f"{text!r}, which is not found", fix=fix) from error
+        raise
 
 
 def _refuse(got: str) -> UsageError:
-    known = "; ".join(kind.accepts for kind in (*KINDS, HUB))
-    return UsageError("a tokenizer", got=got, fix=f"use one of: {known}; any object with encode(text) and a vocab_size")
+    return UsageError("a tokenizer", got=got, fix=f"use one of: {_KNOWN}")
+
+
+def tiktoken_names() -> list[str]:
+    """Names of tiktoken encodings: the published ones, and those of plugins if tiktoken is installed."""
+    found = list(PUBLISHED)
+    with suppress(ImportError, ValueError):
+        found += import_module("tiktoken").list_encoding_names()
+    return sorted(set(found))

@@ -116,6 +116,20 @@ class TiktokenTokenizer(BaseTokenizer):
         return _rebuild, (*encoding, self.allowed, self.disallowed)
 
 
+def from_name(name: str) -> TiktokenTokenizer:
+    """From the name of an encoding, whose files tiktoken finds in its cache or downloads."""
+    library = need("tiktoken", extra="tiktoken", purpose=f"to read the encoding {name!r}")
+    try:
+        return TiktokenTokenizer(library.get_encoding(name))
+    except Exception as error:  # of requests, blobfile, the operating system or tiktoken
+        raise UsageError(
+            f"the files of the tiktoken encoding {name!r}, in its cache or downloaded",
+            got=f"{type(error).__name__}: {str(error)[:200]}",
+            fix=f"call tiktoken.get_encoding({name!r}) once with a network and TIKTOKEN_CACHE_DIR set to a folder that "
+            "stays; or pass the path of a tokenizer.json",
+        ) from error
+
+
 def _names(argument: str, given: Special, every: frozenset[str]) -> frozenset[str]:
     """A set of special tokens as an argument; a name that the encoding does not have is refused."""
     names = frozenset([given] if isinstance(given, str) else given)

@@ -87,7 +87,7 @@ def from_object(original: Any) -> Tokenizer:
         "plain_specials": bool(getattr(original, "split_special_tokens", False)),
     }
     fast = HFTokenizer(backend.to_str(), **options)
-    probes = [*PROBES, *(f"a {token}b" for token in fast.special_tokens)]
+    probes = [*PROBES, *(f"a {token}b" for token in fast.added_tokens)]
     if not _same(fast, original, False, probes):
         return SlowTokenizer(original)  # a subclass changed what its own backend does
     if not _same(fast.adding(True), original, True, PROBES):
