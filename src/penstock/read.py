@@ -259,15 +259,16 @@ def from_hf(dataset: datasets.Dataset) -> Pipeline:
 
 
 @explained
-def from_tfds(folder: PathLike | Any, split: str = "train") -> Pipeline:
-    """Begins with a prepared TensorFlow dataset: its folder or builder. Needs no TensorFlow.
+def from_tfds(folder: PathLike | Any, split: str = "train", *, decoders: Mapping[str, Any] | None = None) -> Pipeline:
+    """Begins with a prepared TensorFlow dataset: its folder, name, builder or data source. Needs no TensorFlow.
 
     Args:
         split: also cut, as "train[:10%]".
+        decoders: `{"image": tfds.decode.SkipDecoding()}` keeps images encoded, for `.decode_images(column="image")`.
     """
     from penstock.sources.tfds import TFDSource
 
-    return _begin(TFDSource.open(folder, split))
+    return _begin(TFDSource.open(folder, split, decoders))
 
 
 @explained

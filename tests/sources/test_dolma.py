@@ -82,7 +82,7 @@ def test_damaged_or_missing_boundary_files(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"a\.csv\.gz"):
             open_dolma(path, dtype="uint32", ends=ends)
     ends.unlink()
-    with pytest.raises(StoreError, match="FileNotFoundError"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         open_dolma(path, dtype="uint32", ends=ends)
     with pytest.raises(UsageError, match="one boundary file for each of 1"):
         open_dolma(path, dtype="uint32", ends=[])

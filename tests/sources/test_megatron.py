@@ -125,7 +125,7 @@ def test_truncation_of_either_file(tmp_path: Path) -> None:
             with pytest.raises(StoreError):
                 open_megatron(prefix)
         path.unlink()
-        with pytest.raises(StoreError, match="FileNotFoundError"):
+        with pytest.raises(FileNotFoundError, match="does not exist"):
             open_megatron(prefix)
         path.write_bytes(data)
     open_megatron(prefix)

@@ -83,7 +83,7 @@ def test_other_damage(tmp_path: Path) -> None:
     (tmp_path / "odd.bin").write_bytes(b"\1\2\3")
     with pytest.raises(StoreError, match=r"a whole number of uint16 tokens[\s\S]*3 bytes"):
         open_nanogpt(tmp_path / "odd.bin")
-    with pytest.raises(StoreError, match="FileNotFoundError"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         open_nanogpt(tmp_path / "none.bin")
     with pytest.raises(UsageError, match="at least one file"):
         open_nanogpt([])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import re
 import shutil
 import struct
 import sys
@@ -14,13 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from PIL import Image
 
+import penstock as ps
 from penstock.core.columns import Ragged
-from penstock.core.errors import BadRecords, DataError, UsageError
+from penstock.core.errors import BadRecords, DataError, PenstockError, UsageError
 from penstock.facades.capibara.loader import CapibaraDataLoader
 from penstock.facades.capibara.resolve import resolve_dataset
 from penstock.sources.base import Source
 from penstock.sources.tfds import TFDSource
+from penstock.sources.tfrecord import RecordFiles
+from tests.hostile.fuzzing import fuzz
 
 COUNTS = {"train": 30, "test": 7}
 
@@ -97,15 +103,31 @@ def test_a_part_of_a_split(folder: Path) -> None:
         TFDSource.open(folder, "dev")
 
 
+def frame(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    return length + masked(length) + data + masked(data)
+
+
+def masked(data: bytes) -> bytes:
+    """CRC32C bit by bit, by its definition, and TFRecord's mask."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
 def as_tfrecord(folder: Path, out: Path) -> Path:
-    """The same dataset in TFRecord files, framed as TensorFlow frames them (with sums of zero)."""
+    """The same dataset in TFRecord files, framed as TensorFlow frames them."""
     shutil.copytree(folder, out)
     builder = tfds.builder_from_directory(str(folder))
     for split in COUNTS:
         raw = builder.as_data_source(split=split).data_source
         frames = b""
         for data in raw.__getitems__(list(range(len(raw)))):
-            frames += struct.pack("<Q", len(data)) + bytes(4) + data + bytes(4)
+            frames += frame(bytes(data))
         name = f"penstock_toy-{split}.array_record-00000-of-00001"
         (out / name).unlink()
         (out / name.replace("array_record", "tfrecord")).write_bytes(frames)
@@ -168,8 +190,16 @@ def test_a_bad_record_is_named(folder: Path, tmp_path: Path) -> None:
     (length,) = struct.unpack_from("<Q", data, 0)
     data[12 : 12 + length] = b"\xff" * length
     file.write_bytes(data)
-    with pytest.raises(BadRecords, match="split 'train', record 0"):
+    with pytest.raises(BadRecords, match=r"(?s)checksum of record 0.*split 'train', record 0"):
         TFDSource.open(out, "train").read(np.array([2, 0]))
+    data[12 + length : 16 + length] = masked(b"\xff" * length)  # a sum that holds, over what is no example
+    file.write_bytes(data)
+    with pytest.raises(BadRecords, match=r"(?s)an example that TFDS can decode.*split 'train', record 0"):
+        TFDSource.open(out, "train").read(np.array([2, 0]))
+    data[8] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(DataError, match="checksum of the length at byte 0"):
+        TFDSource.open(out, "train")
 
 
 def test_names_resolve(data_dir: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,3 +230,154 @@ def test_a_tfds_name_feeds_the_loader(data_dir: Path, tmp_path: Path, monkeypatc
     rows = zip(np.asarray(batch["input_ids"]), np.asarray(batch["attention_mask"]), strict=True)
     texts = sorted(bytes(ids[mask == 1].astype(np.uint8)).decode() for ids, mask in rows)
     assert texts == sorted(example("en", i)["text"] for i in range(7))
+
+
+class PenstockShapes(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
+    """Images, each of one grey level."""
+
+    VERSION = tfds.core.Version("2.0.0")
+
+    def _info(self) -> Any:
+        features = {"image": tfds.features.Image(shape=(8, 8, 3)), "label": tfds.features.ClassLabel(num_classes=3)}
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, manager: Any) -> Any:
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self) -> Any:
+        for i in range(6):
+            file = io.BytesIO()
+            Image.fromarray(np.full((8, 8, 3), 40 * i, np.uint8)).save(file, "PNG")
+            file.seek(0)
+            yield i, {"image": file, "label": i % 3}  # TFDS would encode an array with TensorFlow
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shapes")
+    PenstockShapes(data_dir=folder, file_format="array_record").download_and_prepare()
+    return folder / "penstock_shapes" / "2.0.0"
+
+
+def test_images_that_tfds_does_not_decode_are_decoded_here(shapes: Path) -> None:
+    skip = {"image": tfds.decode.SkipDecoding()}
+    decoded = ps.from_tfds(shapes).rows().read(np.arange(6))["image"]
+    data_source = tfds.builder_from_directory(str(shapes)).as_data_source(split="train", decoders=skip)
+    for pipeline in (ps.from_tfds(data_source), ps.from_tfds(shapes, decoders=skip), resolve_dataset(data_source)):
+        raw = pipeline.rows().read(np.arange(6))["image"]
+        assert all(isinstance(one, bytes) and one.startswith(b"\x89PNG") for one in raw)
+        batch = pipeline.decode_images(8, column="image", dtype="uint8").batch(6).to_numpy(threads=0).batch_at(0)
+        assert np.array_equal(batch["image"], decoded)
+        again = pickle.loads(pickle.dumps(pipeline.definition.origin))
+        assert again.read(np.array([2]))["image"][0] == raw[2]
+        assert pipeline.fingerprint() != ps.from_tfds(shapes).fingerprint()
+
+
+def test_other_decoders_are_refused(shapes: Path) -> None:
+    builder = tfds.builder_from_directory(str(shapes))
+    raw = builder.as_data_source(split="train", deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES)
+    with pytest.raises(UsageError, match="deserialize_method RAW_BYTES"):
+        ps.from_tfds(raw)
+    with pytest.raises(UsageError, match="decoders for features"):
+        ps.from_tfds(shapes, decoders={"picture": tfds.decode.SkipDecoding()})
+    with pytest.raises(UsageError, match="SkipDecoding"):
+        ps.from_tfds(shapes, decoders={"image": np.array})
+    with pytest.raises(UsageError, match="own split 'train'"):
+        ps.from_tfds(builder.as_data_source(split="train"), "test")
+
+
+def test_a_folder_without_its_version(shapes: Path, data_dir: Path, tmp_path: Path) -> None:
+    assert len(ps.from_tfds(shapes.parent).rows()) == 6
+    assert len(resolve_dataset(shapes.parent).rows()) == 6
+    with pytest.raises(UsageError, match=r"2 of them(.|\n)*add one of de/1.0.0, en/1.0.0"):
+        ps.from_tfds(data_dir / "penstock_toy")
+    shutil.copytree(shapes, tmp_path / "2.0.0")
+    shutil.copytree(shapes, tmp_path / "2.0.1")
+    with pytest.raises(UsageError, match=r"add one of 2\.0\.0, 2\.0\.1"):
+        ps.from_tfds(tmp_path)
+
+
+def test_a_name(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"a prepared TFDS dataset 'penstock_nothing'(.|\n)*download_and_prepare"
+    ):
+        ps.from_tfds("penstock_nothing")
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        ps.from_tfds("./penstock_nothing")
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(data_dir))
+    monkeypatch.setattr(tfds.core.utils.file_utils, "list_data_dirs", lambda **_: [str(data_dir)])
+    assert len(ps.from_tfds("penstock_toy/en", "test").rows()) == 7
+
+
+DAMAGE = {
+    "no data": r"the files of split 'train'(.|\n)*1 missing, first penstock_shapes-train",
+    "no features": r"no features\.json: it was made by an old TFDS",
+    "no info": "neither, nor a version below|a folder that TFDS prepared",
+    "bad info": "a TFDS dataset that can be read",
+    "bad features": "not JSON",
+    "unknown feature": "a TFDS dataset that can be read",
+    "foreign class": "features that TFDS itself defines(.|\n)*'os.path.Thing'",
+    "empty file": "a TFDS dataset that can be read|at least one record",
+    "unknown format": "a TFDS dataset that can be read",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_missing_is_said_with_the_folder(shapes: Path, tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "2.0.0"
+    shutil.copytree(shapes, folder)
+    data = next(folder.glob("*train*"))
+    info, features = folder / "dataset_info.json", folder / "features.json"
+    match damage:
+        case "no data":
+            data.unlink()
+        case "no features":
+            features.unlink()
+        case "no info":
+            info.unlink()
+        case "bad info":
+            info.write_text('{"name": 3')
+        case "bad features":
+            features.write_text("{")
+        case "unknown feature":
+            features.write_text(features.read_text().replace("image_feature.Image", "image_feature.Painting"))
+        case "foreign class":
+            features.write_text(
+                re.sub(r"tensorflow_datasets[\w.]*image_feature\.Image", "os.path.Thing", features.read_text())
+            )
+        case "empty file":
+            data.write_bytes(b"")
+        case "unknown format":
+            info.write_text(info.read_text().replace('"array_record"', '"stone_tablet"'))
+    with pytest.raises(PenstockError, match=DAMAGE[damage]) as caught:
+        ps.from_tfds(folder).peek(1)
+    assert str(folder) in str(caught.value)
+
+
+def test_mutated_array_records_are_refused(shapes: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "2.0.0"
+    shutil.copytree(shapes, folder)
+    file = next(folder.glob("*train*"))
+
+    def read(data: bytes) -> object:
+        file.write_bytes(data)
+        skip = {"image": tfds.decode.SkipDecoding()}
+        columns = ps.from_tfds(folder, decoders=skip).rows().read(np.arange(6))
+        return columns["image"].tolist(), columns["label"].tolist()
+
+    assert fuzz(read, file.read_bytes(), 60)["refused"]
+
+
+def test_mutated_tfrecords_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+
+    def read(data: bytes) -> list[bytes]:
+        path.write_bytes(data)
+        found = RecordFiles([(str(path), 0, 5)]).__getitems__(range(5))
+        for one in found:
+            if isinstance(one, DataError):
+                raise one
+        return [bytes(one) for one in found if isinstance(one, bytes)]
+
+    counts = fuzz(read, b"".join(frame(b"record %d" % i * i) for i in range(5)), 600, checked=True)
+    assert counts["refused"] > 400

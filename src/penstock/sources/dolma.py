@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import StoreError, UsageError
 from penstock.sources.formats import Options
-from penstock.sources.tokens import Paths, TokenFile, TokenFiles, listed, token_file, token_kind, without_table
+from penstock.sources.token_headers import HEAD_BYTES, check_bare
+from penstock.sources.tokens import Paths, TokenFile, TokenFiles, listed, opened, token_file, token_kind, without_table
+from penstock.storage.filesystem import check_regular
 from penstock.store.doctable import OffsetTable
 
 _LONGEST_LINE = 1 << 20
@@ -65,16 +67,9 @@ def open_path(path: str | os.PathLike[str], options: Options) -> TokenFiles:
 
 
 def _open_one(path: str, kind: np.dtype[Any]) -> TokenFile:
-    file = token_file(path, kind)
-    with open(path, "rb") as handle:
-        if handle.read(6) == b"\x93NUMPY":
-            raise StoreError(
-                "a bare array, as Dolma writes it",
-                got="a real .npy file with a header",
-                where=path,
-                fix="load it with np.load(path, mmap_mode='r') and pass it to TokenArray",
-            )
-    return file
+    with opened(path) as handle:
+        check_bare(path, handle.read(HEAD_BYTES))
+    return token_file(path, kind)
 
 
 def _read_ends(path: str, file: TokenFile) -> NDArray[np.int64]:
@@ -82,6 +77,7 @@ def _read_ends(path: str, file: TokenFile) -> NDArray[np.int64]:
     ends = array("q")
     at, line = 0, 0
     opener = gzip.open if path.endswith(".gz") else open
+    check_regular(path)
     most = file.tokens + (1 << 20)  # a small archive can hold any number of empty documents
     try:
         with opener(path, "rb") as rows:

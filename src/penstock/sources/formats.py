@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from penstock.core.errors import FileMissing, UsageError
-from penstock.sources import content, splits
+from penstock.sources import content, splits, tfds_folders
 from penstock.storage import filesystem
 
 Kind = Literal["text", "records", "tokens", "images", "audio"]
@@ -48,6 +48,7 @@ class Format:
     opener: str = ""  # empty: only through `read`, which takes arguments that cannot be guessed
     suffixes: tuple[str, ...] = ()
     folder: tuple[str, ...] = ()  # a folder that holds all of these files is one dataset of this format
+    versions: bool = False  # so is one that holds such a folder for a version, as TFDS keeps its data
     magic: bytes = b""  # first bytes, where the suffix is shared with another format
     pair: tuple[str, ...] = ()  # a common prefix and these endings make one dataset
     one_pass: bool = False  # a `TextSource`: `penstock prepare` reads its texts from front to back
@@ -73,6 +74,8 @@ class Format:
     def is_at(self, path: str) -> bool:
         """Whether this one path is a dataset of this format."""
         if self.folder and all(os.path.isfile(os.path.join(path, name)) for name in self.folder):
+            return True
+        if self.versions and os.path.isdir(path) and tfds_folders.versions_below(path):
             return True
         if self.pair:
             base = next((path.removesuffix(end) for end in self.pair if path.endswith(end)), path)
@@ -101,7 +104,7 @@ DATASETS = (
     Format("dolma", "tokens", "bare tokens (.npy)", "open_dolma(path, dtype=...)", "dolma:open_path",
            suffixes=(".npy",), needs="dtype"),
     Format("tfds", "records", "a TFDS dataset", "from_tfds(folder)", "tfds:open_path",
-           folder=("dataset_info.json", "features.json")),
+           folder=tfds_folders.NAMES, versions=True),
     Format("hf", "records", "a Hugging Face dataset", "from_hf(datasets.load_from_disk(folder))", "hf:open_path",
            folder=("dataset_info.json", "state.json")),
     Format("hf splits", "records", "Hugging Face splits", "from_hf(datasets.load_from_disk(folder)[split])",

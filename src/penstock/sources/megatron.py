@@ -17,14 +17,14 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.core.errors import StoreError
+from penstock.core.errors import StorageError, StoreError
 from penstock.core.mapped import map_file
 from penstock.sources.formats import Options
 from penstock.sources.tokens import TokenFiles, opened, token_file
 from penstock.storage.filesystem import local_only
 from penstock.store.doctable import search
 
-_MAGIC = b"MMIDIDX\x00\x00"
+_MAGIC, _LEGACY = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00"
 _HEAD = struct.Struct("<9sQBQQ")
 _CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 _FLOATS = {6: "float64", 7: "float32"}
@@ -102,16 +102,17 @@ class _Index:
 
 def _read_index(path: str) -> tuple[_Index, np.dtype[Any], bytes]:
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(_HEAD.size)
-    except OSError as error:
-        raise StoreError(
-            "a Megatron index",
-            got=f"{type(error).__name__}: {error.strerror}",
-            where=path,
-            fix="pass the common prefix of the .bin and .idx files",
-        ) from error
+    except StorageError as error:
+        error.expected = "a Megatron index"
+        bare = os.path.isfile(path[:-4] + ".bin")
+        error.fix = "pass the common prefix of the .bin and .idx files"
+        error.fix += "; a .bin without an index is read by penstock.open_nanogpt(path)" if bare else ""
+        raise
+    if head.startswith(_LEGACY):
+        raise _bad("an index that begins with MMIDIDX", "a legacy index of Megatron or fairseq (TNTIDX)", path)
     if len(head) < _HEAD.size or not head.startswith(_MAGIC):
         raise _bad("an index that begins with MMIDIDX", repr(head[:9]), path)
     _, version, code, sequences, entries = _HEAD.unpack(head)

@@ -1,8 +1,8 @@
 """A read-only view of `.bin` token files of nanoGPT, llm.c and modded-nanogpt; nothing is converted.
 
 nanoGPT's files are bare uint16 arrays. llm.c's begin with 256 int32: magic, version, number of tokens; the magic number
-states the type (20240520: uint16, 20240801: uint32). Neither knows documents: a file is one document unless you name
-the id that ends them.
+states the type (20240520: uint16, 20240801: uint32). Files with any other known header are refused. Neither knows
+documents: a file is one document unless you name the id that ends them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ import numpy as np
 
 from penstock.core.errors import StoreError
 from penstock.sources.formats import Options
+from penstock.sources.token_headers import HEAD_BYTES, LLMC_TOKENS, check_bare
 from penstock.sources.tokens import Paths, TokenFile, TokenFiles, listed, opened, token_file, token_kind, without_table
-
-_HEADER_BYTES = 1024
-_MAGICS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}
 
 
 def open_nanogpt(
@@ -53,19 +51,27 @@ def open_path(path: str | os.PathLike[str], options: Options) -> TokenFiles:
 
 def _open_one(path: str | os.PathLike[str], dtype: Any) -> tuple[TokenFile, np.dtype[Any]]:
     with opened(path) as file:
-        head = file.read(_HEADER_BYTES)
+        head = file.read(HEAD_BYTES)
     magic = int.from_bytes(head[:4], "little")
-    if magic not in _MAGICS or len(head) < _HEADER_BYTES:
+    if magic not in LLMC_TOKENS:
+        check_bare(path, head)
         kind = token_kind(dtype, str(path))
         return token_file(path, kind), kind
+    if len(head) < HEAD_BYTES:
+        raise StoreError(
+            f"a header of {HEAD_BYTES} bytes after magic {magic}",
+            got=f"a file of {len(head)} bytes",
+            where=str(path),
+            fix="the copy stopped early: copy it again",
+        )
     version, tokens = int.from_bytes(head[4:8], "little"), int.from_bytes(head[8:12], "little")
-    known, name = _MAGICS[magic]
+    known, name = LLMC_TOKENS[magic]
     if version != known:
         raise StoreError(
             f"version {known} after magic {magic}", got=f"version {version}", where=str(path), fix="write it again"
         )
     kind = np.dtype(name)
-    found = token_file(path, kind, offset=_HEADER_BYTES)
+    found = token_file(path, kind, offset=HEAD_BYTES)
     if found.tokens != tokens:
         raise StoreError(
             f"{tokens} tokens of {kind.name}, as the header says",

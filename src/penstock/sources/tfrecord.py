@@ -1,7 +1,7 @@
 """TFRecord files by number: an index of where each record lies, made in one pass over the frames, and plain reads.
 
 Opening costs one seek a record (about 1 us in the page cache) and 8 bytes of memory for each. The frames are checked
-to fill the file exactly; the records' CRC32C sums are not, since nothing in the standard library computes them.
+to fill the file exactly, and so are the CRC32C sums: of lengths when a file is opened, of data at every read (10 GB/s).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.core.errors import DataError
 from penstock.core.mapped import map_file
+from penstock.core.optional import need
 from penstock.storage import filesystem
 
 _LENGTH = struct.Struct("<Q")
@@ -35,7 +36,10 @@ class RecordFile:
         while at < end:
             if at + _HEAD > end:
                 raise self._cut(at)
-            (length,) = _LENGTH.unpack_from(data.data, at)
+            head = data[at : at + _HEAD].tobytes()
+            (length,) = _LENGTH.unpack(head[:8])
+            if _masked(head[:8]) != int.from_bytes(head[8:], "little"):
+                raise self._damaged(f"the checksum of the length at byte {at} differs")
             starts.append(at + _HEAD)
             at += _HEAD + length + _TAIL
             if at > end:
@@ -50,13 +54,21 @@ class RecordFile:
             fix="copy or build the file again; compressed TFRecord files are not read",
         )
 
+    def _damaged(self, got: str) -> DataError:
+        return DataError(
+            "TFRecord data whose checksums hold", got=got, where=self.path, fix="copy or build the file again"
+        )
+
     def __len__(self) -> int:
         return len(self._starts) - 1
 
     def __getitem__(self, index: int) -> bytes:
-        start, following = self._starts[index], self._starts[index + 1]
+        start, end = int(self._starts[index]), int(self._starts[index + 1]) - _HEAD
         self._file.check()
-        return self._file.array[start : following - _HEAD - _TAIL].tobytes()
+        data: bytes = self._file.array[start:end].tobytes()
+        if _masked(data[:-_TAIL]) != int.from_bytes(data[-_TAIL:], "little"):
+            raise self._damaged(f"the checksum of record {index}, at byte {start}, differs")
+        return data[:-_TAIL]
 
     def __getstate__(self) -> str:
         return self.path
@@ -79,7 +91,20 @@ class RecordFiles:
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def __getitems__(self, indices: Sequence[int]) -> list[bytes]:
+    def __getitems__(self, indices: Sequence[int]) -> list[bytes | DataError]:
+        """The data of each record, or the error that stands in its place."""
         places = np.searchsorted(self._ends, indices, side="right")
         begins = np.concatenate([[0], self._ends])
-        return [self._files[f][self._skips[f] + int(i - begins[f])] for f, i in zip(places, indices, strict=True)]
+        found: list[bytes | DataError] = []
+        for file, index in zip(places, indices, strict=True):
+            try:
+                found.append(self._files[file][self._skips[file] + int(index - begins[file])])
+            except DataError as error:
+                found.append(error)
+        return found
+
+
+def _masked(data: bytes) -> int:
+    """The sum that TFRecord files hold: CRC32C, turned and shifted so that sums of sums stay useful."""
+    crc = need("google_crc32c", extra="tfds", purpose="to check TFRecord files").value(data)
+    return int(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

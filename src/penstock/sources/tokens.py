@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
 from penstock.core.mapped import MappedFile, map_file, map_of
+from penstock.core.os_errors import storage_errors
 from penstock.sources.formats import Options
-from penstock.storage.filesystem import local_only
+from penstock.storage.filesystem import check_regular, local_only
 from penstock.store.arrays import ArrayTable, OpenArrays, Part
 from penstock.store.doctable import DocTable, OffsetTable, check_range
 from penstock.store.gather import gather_rows
@@ -276,12 +277,9 @@ def _read_exactly(handle: IO[bytes], size: int, path: str) -> bytes:
 
 def opened(path: str | os.PathLike[str]) -> IO[bytes]:
     """The file, open for reading, or an error that names it."""
-    try:
+    check_regular(os.fspath(path))
+    with storage_errors(path):
         return open(path, "rb")
-    except OSError as error:
-        raise StoreError(
-            "a token file", got=f"{type(error).__name__}: {error.strerror}", where=str(path), fix="check the path"
-        ) from error
 
 
 def token_file(path: str | os.PathLike[str], dtype: Any, *, offset: int = 0) -> TokenFile:
