@@ -428,10 +428,10 @@ class Pipeline:
         >>> next(iter(ps.from_arrays({"x": range(4)}).batch(2).to_torch(threads=0)))
         {'x': tensor([0, 1])}
         """
-        from penstock.engine.loader import Loader
         from penstock.outputs.torch import TorchOutput
+        from penstock.outputs.torch_loader import TorchLoader
 
-        return Loader(
+        return TorchLoader(
             self.definition, TorchOutput(device, pin_memory, ids), threads=threads, prefetch=prefetch,
             max_bytes=max_bytes, timeout=timeout, isolate=isolate, workers=workers, on_worker_death=on_worker_death,
         )  # fmt: skip

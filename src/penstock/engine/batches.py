@@ -38,9 +38,12 @@ KEPT_BLOCKS = 4
 class Batches:
     """Computes the batches of one plan for one output."""
 
-    def __init__(self, plan: Plan, ranges: StepRanges, output: Output, pad: bool, stats: Stats) -> None:
+    def __init__(
+        self, plan: Plan, ranges: StepRanges, output: Output, pad: bool, stats: Stats, even: bool = False
+    ) -> None:
         self.plan, self.ranges, self.output, self.pad, self.stats = plan, ranges, output, pad, stats
-        self.stages = stages_of(plan, pad)
+        self.even = even  # whether ranks take the same number of rows of a short batch, some of them twice
+        self.stages = stages_of(plan, pad, even)
         self._ids = plan.root.facts.ids
         self._memory = output.memory if all(stage.final_dtypes for stage in self.stages) else None
         self._expands = output.expands and not self.stages
@@ -151,7 +154,7 @@ class Batches:
             everyone = root.pick(np.arange(first.offset, int(offsets[-1]) + last.rows), current.epoch)
             if self._balance:
                 rows = rows_by_cost(root.costs(everyone), full, definition.rank, definition.world, self.pad)
-        mine = positions_in_order(offsets, full, last.rows, rank, world, self.pad)
+        mine = positions_in_order(offsets, full, last.rows, rank, world, self.pad, self.even)
         if rows and not self.plan.needs_global_batch:
             mine = positions_by_cost(offsets, rows, last.rows)
         position, counts, real = mine

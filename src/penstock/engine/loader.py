@@ -97,6 +97,7 @@ class Loader(Portable, Generic[BatchT]):
         keep = batch.remainder != "drop"
         self._ranges = StepRanges.start(self._plan.root.size, self._rows, keep)
         self._pad = batch.remainder == "pad"
+        self._even = False  # whether ranks take the same number of rows of a short batch
         self._workers, self._on_worker_death = workers or int(isolate), on_worker_death
         self._threads = max(1, usable_cores() // self._workers) if threads is None and self._workers else threads
         self._prefetch, self._max_bytes, self._timeout = prefetch, max_bytes, timeout
@@ -249,7 +250,7 @@ class Loader(Portable, Generic[BatchT]):
         return f"Loader(to={self.output.name}, step={self._step}, threads={threads}{shown})"
 
     def _work(self) -> Batches:
-        return Batches(self._plan, self._ranges, self.output, self._pad, self._stats)
+        return Batches(self._plan, self._ranges, self.output, self._pad, self._stats, self._even)
 
     def _begin(self, step: int, stop: int | None, threads: int) -> tuple[Items, Callable[[Any], Any] | None]:
         """Starts computing batches [step, stop). Returns the items and the function that completes each, if any."""

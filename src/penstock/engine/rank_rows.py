@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.order.balance import balance_rows
-from penstock.order.shard import rows_of_rank
+from penstock.order.shard import equal_rows, rows_of_rank
 
 I64 = NDArray[np.int64]
 
@@ -21,9 +21,11 @@ class RowPositions(NamedTuple):
     real: I64
 
 
-def positions_in_order(offsets: I64, full: int, last: int, rank: int, world: int, pad: bool) -> RowPositions:
+def positions_in_order(
+    offsets: I64, full: int, last: int, rank: int, world: int, pad: bool, even: bool = False
+) -> RowPositions:
     """A contiguous part of each step. Steps have `full` rows and start at `offsets`; the last one has `last` rows and
-    is filled up with `pad`.
+    is filled up with `pad`; with `even` ranks take the same number of them.
 
     >>> positions_in_order(np.array([0, 4]), 4, 3, rank=1, world=2, pad=True)
     RowPositions(position=array([2, 3, 6, 7]), counts=array([2, 2]), real=array([2, 1]))
@@ -34,9 +36,10 @@ def positions_in_order(offsets: I64, full: int, last: int, rank: int, world: int
     real = counts.copy()
     if last < full:
         a, b = (start, stop) if pad else rows_of_rank(last, rank, world)
-        position = np.concatenate([position[: (len(offsets) - 1) * (stop - start)], offsets[-1] + np.arange(a, b)])
-        counts[-1] = b - a
-        real[-1] = max(0, min(last - a, b - a))
+        mine = np.arange(a, b) if pad or not even else equal_rows(last, rank, world)
+        position = np.concatenate([position[: (len(offsets) - 1) * (stop - start)], offsets[-1] + mine])
+        counts[-1] = len(mine)
+        real[-1] = np.count_nonzero(mine < last)
     return RowPositions(position, counts, real)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, cut, rows_of, take
-from penstock.order.shard import rows_of_rank
+from penstock.order.shard import equal_rows, rows_of_rank
 from penstock.plan.build import Plan
 from penstock.steps.base import Finish
 from penstock.steps.facts import BatchColumns
@@ -189,13 +189,15 @@ class KeepRankRows:
 
     final_dtypes = False
 
-    def __init__(self, rank: int, world: int) -> None:
-        self.rank, self.world = rank, world
+    def __init__(self, rank: int, world: int, even: bool) -> None:
+        self.rank, self.world, self.even = rank, world, even
 
     def __call__(self, batch: BatchInProgress) -> None:
         block, part = batch.part.block, batch.part
         if block.assigned:
             batch.keep(block.assigned[part.number])
+        elif self.even:
+            batch.keep(equal_rows(part.stop - part.start, self.rank, self.world))
         else:
             batch.keep(slice(*rows_of_rank(part.stop - part.start, self.rank, self.world)))
 
@@ -212,8 +214,8 @@ class AddBatchColumns:
         batch.columns = self.add(batch.columns, batch.layout, batch.labels)
 
 
-def stages_of(plan: Plan, pad: bool) -> tuple[Stage, ...]:
-    """The stages of a plan; `pad`: the last batch of an epoch is filled up with padding rows."""
+def stages_of(plan: Plan, pad: bool, even: bool = False) -> tuple[Stage, ...]:
+    """The stages of a plan; `pad`: the last batch of an epoch is filled up with padding rows; `even`: see `Batches`."""
     facts = plan.root.facts
     stages: list[Stage] = [] if plan.root.batch_plan is None else [PadToPlan(plan.root.batch_plan)]
     stages += [Apply(step, base) for step, base in plan.finish]
@@ -223,7 +225,7 @@ def stages_of(plan: Plan, pad: bool) -> tuple[Stage, ...]:
     if pad:
         stages.append(MarkPadding())
     if plan.needs_global_batch:
-        stages.append(KeepRankRows(plan.definition.rank, plan.definition.world))
+        stages.append(KeepRankRows(plan.definition.rank, plan.definition.world, even))
     if facts.per_batch is not None:
         stages.append(AddBatchColumns(facts.per_batch))
     return tuple(stages)

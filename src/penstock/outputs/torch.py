@@ -29,6 +29,11 @@ class TorchOutput(Output):
         self.pin = pin_memory and self.torch.cuda.is_available()
         self._elsewhere = self.pin or self.device is not None
 
+    def place_on(self, device: Any) -> None:
+        """Places batches on this device from now on, unless another was passed. The CPU is where they are anyway."""
+        if self.device is None and device.type != "cpu":
+            self.device, self._elsewhere = device, True
+
     def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
         return widened(columns, ids, *self.memory)
 

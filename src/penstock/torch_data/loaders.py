@@ -90,6 +90,7 @@ class CoreSampler(data.Sampler):  # type: ignore[misc]
             loader = self.rows.open(batch_size, drop_last)
         self.loader = loader
         self.restored = False  # whether the position comes from a saved state, and nothing was taken since
+        self.read_elsewhere = False  # whether another DataLoader takes its lists, which do not move the position
 
     def __iter__(self) -> Iterator[list[int]]:
         refuse_sharding_twice(self.rows.rank, self.rows.world, self.rows.fix)
@@ -97,7 +98,7 @@ class CoreSampler(data.Sampler):  # type: ignore[misc]
         return self._lists()
 
     def _lists(self) -> Iterator[list[int]]:
-        self.restored = False
+        self.restored, self.read_elsewhere = False, True
         yield from self.rows.numbers(self.loader)
 
     def __len__(self) -> int:
@@ -146,6 +147,8 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
         super().__init__(dataset, batch_sampler=batch_sampler, collate_fn=collate_fn, **options)
         # torch leaves a SequentialSampler here, from which nobody could build this loader again.
         object.__setattr__(self, "sampler", batch_sampler)
+        # torch leaves False here; Accelerate would then take the last batch of gather_for_metrics for a short one.
+        object.__setattr__(self, "drop_last", bool(getattr(batch_sampler, "drop_last", False)))
         self.loader: Loader = batch_sampler.loader
 
     def __iter__(self) -> Iterator[Any]:
@@ -169,6 +172,7 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
         self.batch_sampler.restored = False
         places = iter(self.loader)
         for batch in super().__iter__():
+            self.batch_sampler.read_elsewhere = False
             next(places)
             yield batch
 
@@ -191,6 +195,13 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is, as plain JSON; see `Loader.state_dict`."""
+        if isinstance(self.batch_sampler, CoreSampler) and self.batch_sampler.read_elsewhere:
+            raise UsageError(
+                "the state of a loader that was iterated over itself",
+                got="one whose batches another DataLoader takes, in an order and at a pace of its own",
+                where="a loader that Accelerate has prepared, or a DataLoader built from its batch_sampler",
+                fix="accelerator.skip_first_batches, or do not prepare the loader and pass rank and world",
+            )
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -110,6 +110,15 @@ def test_taken_apart_and_put_together_it_gives_the_same_batches() -> None:
     assert [x.tolist() for x, _ in again] == [x.tolist() for x, _ in loader]
 
 
+def test_the_state_of_a_loader_that_another_dataloader_reads_is_refused() -> None:
+    loader = create_dataloader(GPTDatasetV1(TEXT, Numbers(), 4, 1), batch_size=3, seed=5)
+    again = DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn)
+    loader.state_dict()
+    next(iter(again))
+    with pytest.raises(ps.UsageError, match="whose batches another DataLoader takes"):
+        loader.state_dict()
+
+
 def test_each_iter_begins_an_epoch_unless_restored() -> None:
     make = lambda: create_dataloader(GPTDatasetV1(TEXT, Numbers(), 4, 1), batch_size=2, seed=1)  # noqa: E731
     loader = make()
