@@ -60,6 +60,15 @@ def size(count: float) -> str:
     return f"{count / 1000**place:.1f} {('kB', 'MB', 'GB', 'TB')[place - 1]}"
 
 
+def count(number: int, what: str) -> str:
+    """Formats a number of things.
+
+    >>> count(1, "shard"), count(2_000, "shard")
+    ('1 shard', '2,000 shards')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def ids(values: Sequence[int], most: int = 12) -> str:
     """Formats token ids, leaving out the middle if there are many.
 

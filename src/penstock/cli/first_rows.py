@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from penstock.cli import media
 from penstock.core.columns import row
 from penstock.core.errors import RecordError
 from penstock.core.limits import LIMITS
-from penstock.sources import json_fields, jsonl
+from penstock.sources import json_fields, jsonl, splits
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import Format, Options
+from penstock.sources.json_records import read_array
 from penstock.sources.lines import LineFiles, place
 from penstock.sources.text import TextFiles
 from penstock.view.documents import beginning, decoded
@@ -27,7 +29,12 @@ _MOST_IDS = 512
 
 def records(path: str, found: Format, by: str, split: str | None, rows: int) -> list[dict[str, Any]]:
     """`{"where", "record"}` or `{"where", "error"}` of the first records of a path."""
+    if found.name in media.KINDS:
+        return media.first(path, found, rows)
     if found.name == "jsonl":
+        array = read_array(splits.data_files(path, found.suffixes))
+        if array is not None:
+            return [{"where": f"{path}, record {at}", "record": _fields(one)} for at, one in enumerate(array[:rows])]
         return _json_lines(path, rows)
     if found.name == "text":
         return _texts(path, by, rows)
@@ -44,6 +51,10 @@ def named(name: str, split: str | None, rows: int) -> list[dict[str, Any]]:
     found = resolve_dataset(name, every_field=True, **({"split": split} if split else {}))
     taken = list(islice(found.records(), rows)) if isinstance(found, HFStream) else found.peek(rows)
     return [{"where": f"{name}, row {at}", "record": one} for at, one in enumerate(taken)]
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return record if isinstance(record, dict) else {"value": record}
 
 
 def _where(facts: dict[str, Any], path: str) -> str:

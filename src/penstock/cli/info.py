@@ -17,16 +17,19 @@ _SHOWN_SHARDS = 8
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
-        commands, "info", "describe a store, token file or text file", run,
+        commands, "info", "describe a store, token file, text, records, images, audio or tar shards", run,
         examples=["corpus", "megatron/web_document", "train.bin --split-id 50256", "data/a.jsonl --json"],
     )  # fmt: skip
-    parser.add_argument("path", metavar="PATH", help="token store, Megatron prefix, .bin, .npy, or text files")
+    parser.add_argument(
+        "path", metavar="PATH", help="token store, Megatron prefix, .bin, .npy, or files of text, records or media"
+    )
     add_tokens(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the description."""
+    from penstock.cli import media
     from penstock.cli.inputs import open_tokens
     from penstock.sources.formats import format_of
 
@@ -37,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
         facts = info(args.path)
     elif found.kind == "tokens":
         facts = open_tokens(args.path, args.dtype, args.split_id).describe()
+    elif found.name in media.KINDS:
+        facts = media.facts(args.path, found)
     else:
         facts = _records(args.path, found)
     facts = {"path": args.path} | facts
@@ -45,7 +50,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _records(path: str, found: Format) -> dict[str, Any]:
     from penstock.sources.formats import Options
+    from penstock.sources.json_records import read_array
+    from penstock.sources.splits import data_files
 
+    if found.name == "jsonl" and (array := read_array(data_files(path, found.suffixes))) is not None:
+        fields = list(array[0]) if array and isinstance(array[0], dict) else []
+        return {"kind": "JSON array", "records": len(array), "fields": fields}
     source = found.open(path, Options(every_field=True))
     records = len(source)  # for lines this is one scan, and `describe` knows more after it
     return {**source.describe(), "records": records}

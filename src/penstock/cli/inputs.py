@@ -28,7 +28,7 @@ def open_texts(paths: Sequence[str], kind: str = "auto", field: str = "text", by
             f"files of text: {', '.join(known.title for known in FORMATS.values() if known.one_pass)}",
             got=found.title,
             where=", ".join(paths[:3]),
-            fix=f"read them in Python: penstock.{found.read}",
+            fix=f"read them in Python: penstock.{found.read}" + ", or --format text" * (found.name == "csv"),
         )
     return found.open(list(paths), Options(field=field, by=by))
 

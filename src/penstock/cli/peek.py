@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
         ],
     )  # fmt: skip
     parser.add_argument(
-        "path", metavar="PATH", help="text, JSONL or Parquet files, token store, token files, or a dataset's name"
+        "path", metavar="PATH", help="files of text, records or media, token store, token files, or a dataset's name"
     )
     parser.add_argument("--split", default=None, metavar="NAME", help="split of a named dataset")
     parser.add_argument("--rows", "-n", type=number(1), default=5, metavar="N", help="number to show (default: 5)")
@@ -82,7 +82,7 @@ def _records(args: argparse.Namespace, kind: str, found: list[dict[str, Any]]) -
                 one["ids"] = tokenizer.encode(text).tolist()
     if args.json:
         console.as_json({"path": args.path, "kind": kind, "records": found})
-        return 0
+        return _code(found)
     for at, one in enumerate(found):
         console.out(f"record {at}  ({one['where']})")
         if "error" in one:
@@ -92,7 +92,15 @@ def _records(args: argparse.Namespace, kind: str, found: list[dict[str, Any]]) -
             console.table([(name, _value(value)) for name, value in one["record"].items()], indent="  ")
         if "ids" in one:
             console.table([("tokens", f"{len(one['ids']):,}"), ("ids", console.ids(one["ids"]))], indent="  ")
-    return 0
+    return _code(found)
+
+
+def _code(found: list[dict[str, Any]]) -> int:
+    """The exit code: 1 if not one record could be shown."""
+    if any("error" not in one for one in found):
+        return 0
+    console.note("no record could be read" if found else "there are no records")
+    return 1
 
 
 def _value(value: Any) -> str:

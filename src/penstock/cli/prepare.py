@@ -9,7 +9,7 @@ from typing import Any
 from penstock.cli import console
 from penstock.cli.arguments import add_json, add_special, add_tokenizer, budget, command, number, special_options
 from penstock.cli.prompts import add_prompt, as_options, asks_for_prompts, make_engine, open_records
-from penstock.core.errors import PenstockError
+from penstock.core.errors import BadRecords, PenstockError, RecordError
 from penstock.sources.formats import TEXT_FORMATS
 
 
@@ -64,8 +64,6 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prepares and verifies the store and prints a summary."""
     from penstock.cli.inputs import open_texts
-    from penstock.preparation.prompts import prepare_prompts
-    from penstock.preparation.run import prepare
     from penstock.storage.filesystem import local_only
 
     show = False if args.quiet else True if args.progress else None
@@ -79,22 +77,10 @@ def run(args: argparse.Namespace) -> int:
     facts = source.describe()
     if not args.quiet:
         _announce(facts, out, args.restart)
-    extra = {} if args.shard_tokens is None else {"shard_tokens": args.shard_tokens}
-    if prompts:
-        try:
-            made = prepare_prompts(
-                source, make_engine(args), out, on_error=args.on_error, budget=args.budget, show_progress=show,
-                restart=args.restart, **extra,
-            )  # fmt: skip
-        except PenstockError as error:
-            raise as_options(error) from error.__cause__
-    else:
-        eos = args.eos_id if args.eos_id is not None else args.eos is not False
-        made = prepare(
-            source, args.tokenizer, out, eos=eos, engine=args.engine or "auto", on_error=args.on_error,
-            budget=args.budget, threads=args.threads, show_progress=show, restart=args.restart, **extra,
-            **special_options(args),
-        )  # fmt: skip
+    try:
+        made = _prepare(args, source, out, show)
+    except PenstockError as error:
+        raise _with_options(error, prompts) from error.__cause__
     result = made.to_json() | {"source_bytes": int(facts.get("bytes") or 0), "verified": False}
     if made.skipped:
         from penstock.view.skipped import read_skipped
@@ -107,13 +93,36 @@ def run(args: argparse.Namespace) -> int:
     return console.result(args, result, _summary)
 
 
+def _prepare(args: argparse.Namespace, source: Any, out: Path, show: bool | None) -> Any:
+    from penstock.preparation.prompts import prepare_prompts
+    from penstock.preparation.run import prepare
+
+    common = {"on_error": args.on_error, "budget": args.budget, "show_progress": show, "restart": args.restart}
+    if args.shard_tokens is not None:
+        common["shard_tokens"] = args.shard_tokens
+    if asks_for_prompts(args):
+        return prepare_prompts(source, make_engine(args), out, **common)
+    eos = args.eos_id if args.eos_id is not None else args.eos is not False
+    options = {"eos": eos, "engine": args.engine or "auto", "threads": args.threads}
+    return prepare(source, args.tokenizer, out, **options, **common, **special_options(args))
+
+
+def _with_options(error: PenstockError, prompts: bool) -> PenstockError:
+    """The error with its advice in the words of the command line; a bad record can be left out."""
+    if prompts or isinstance(error, RecordError | BadRecords):
+        error = as_options(error)
+    if isinstance(error, RecordError | BadRecords) and "--on-error" not in error.fix:
+        error.fix += ("; " if error.fix else "") + "or --on-error skip leaves such records out and lists them"
+    return error
+
+
 def _announce(facts: dict[str, Any], out: Path, restart: bool) -> None:
     journal = out / "journal.jsonl"
     count = facts["files"]
-    console.note(f"{count:,} file{'s' * (count != 1)} of {facts['kind']}, {console.size(facts.get('bytes') or 0)}")
+    console.note(f"{console.count(count, 'file')} of {facts['kind']}, {console.size(facts.get('bytes') or 0)}")
     done = journal.read_bytes().count(b"\n") if journal.exists() and not restart else 0
     if done:
-        console.note(f"resuming in {out}: {done:,} shard{'s' * (done != 1)} already written")
+        console.note(f"resuming in {out}: {console.count(done, 'shard')} already written")
 
 
 def _verify(out: Path, size: int, show: bool | None) -> None:
@@ -133,7 +142,7 @@ def _summary(result: dict[str, Any]) -> None:
         ("documents", result["documents"]),
         ("tokens", tokens),
         ("file bytes per token", round(source / tokens, 3) if tokens else None),
-        ("size", f"{console.size(result['bytes'])} in {result['shards']:,} shards"),
+        ("size", f"{console.size(result['bytes'])} in {console.count(result['shards'], 'shard')}"),
     ]
     if result["already"]:
         rows.append(("work", "none: the same store already exists"))
@@ -143,6 +152,6 @@ def _summary(result: dict[str, Any]) -> None:
         rows += [("engine", result["engine"]), ("work", f"{result['seconds']:.2f} s, {rate:.1f} MB/s{resumed}")]
     rows.append(("verified", "every byte" if result["verified"] else "no (--no-verify)"))
     if result["skipped"]:
-        rows.append(("skipped", f"{result['skipped']:,} records, listed in {result['skipped_list']}"))
+        rows.append(("skipped", f"{console.count(result['skipped'], 'record')}, listed in {result['skipped_list']}"))
         rows += [(f"  {count:,}", f"expected {reason}") for reason, count in result["reasons"].items()]
     console.table(rows)

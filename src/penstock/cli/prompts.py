@@ -28,6 +28,7 @@ _SPELLINGS = (
     (r"variables=\{'(\w+)': \.\.\.\}", r"--variable \1=TEXT"),
     (r"eos=<token id>", "--eos-id N"),
     (r"\b(eos|bos)=False", r"--no-\1"),
+    (r"name the field that holds it", "--field NAME names the field that holds it"),
     (r"`(\w+)`", r"--\1"),
     (r"(?<![-\w])max_length\b", "--max-length"),
 )

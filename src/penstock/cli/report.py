@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.cli import console
 from penstock.cli.arguments import add_json, add_texts, add_tokenizer, add_tokens, command, number
+from penstock.core.errors import DataError
 
 
 def add(commands: Any) -> None:
@@ -50,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         source = open_texts([args.path], found.name, args.field, args.by)
         facts = collect.of_texts(args.path, source, samples=args.samples, seed=args.seed)
+    if not facts.documents:
+        raise _nothing(args.path, facts.skipped)
     data = page(facts).encode("utf-8", "backslashreplace")
     atomic_write(out, data)
     if args.json:
@@ -57,5 +60,16 @@ def run(args: argparse.Namespace) -> int:
             {"out": args.out, "bytes": len(data), "documents": facts.documents, "skipped": facts.skipped.total}
         )
     else:
-        console.out(f"{args.out}: {console.size(len(data))}, {facts.documents:,} documents")
+        console.out(f"{args.out}: {console.size(len(data))}, {console.count(facts.documents, 'document')}")
     return 0
+
+
+def _nothing(path: str, skipped: Any) -> DataError:
+    """The error for data of which nothing can be shown; a page about it would be empty."""
+    first = skipped.entries[0] if skipped.entries else {}
+    return DataError(
+        first.get("reason") or "at least one document",
+        got=f"{first['detail']} (and so in {skipped.total:,} records)" if first else "none",
+        where=first.get("file") or path,
+        fix="--field NAME names the field that holds the text; `penstock peek` shows the records",
+    )

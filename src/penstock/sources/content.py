@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from penstock.core.errors import UsageError
-from penstock.sources.compressed import read_up_to
+import orjson
+
+from penstock.core.errors import DataError, UsageError
+from penstock.core.limits import LIMITS
+from penstock.sources.compressed import kind_of, open_stream, read_up_to
 from penstock.storage import filesystem
 
 _HEAD = 4096
+_LINES, _FEWEST_ROWS = 20, 3
+_BOM = b"\xef\xbb\xbf"
 # (offset, bytes, format of the registry)
 _KNOWN = (
     (0, b"\xff\xd8\xff", "images"), (0, b"\x89PNG\r\n", "images"), (0, b"GIF8", "images"), (8, b"WEBP", "images"),
@@ -21,6 +26,7 @@ _FOREIGN = {
     b"\x89HDF\r\n": "an HDF5 file", b"\x80\x04\x95": "a pickle", b"\x7fELF": "a program", b"Obj\x01": "an Avro file",
     b"ORC": "an ORC file", b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text",
 }  # fmt: skip
+_UNKNOWN = "binary data of an unknown format"
 _FIX = {
     "UTF-16 text": "convert it to UTF-8: iconv -f UTF-16 -t UTF-8",
     "a zip archive": "unpack it first",
@@ -29,22 +35,20 @@ _FIX = {
 
 
 def format_name(path: str) -> str:
-    """The registry's name for a file's content: "text" if it could be text; what is neither is refused.
+    """The registry's name for a file's content, looking into gzip and Zstandard; what is none of them is refused.
+
+    Text that begins with a JSON object on a line of its own is "jsonl"; lines with equally many commas or tabs are
+    "csv"; other text is "text".
 
     >>> import tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "corpus")
-    >>> _ = path.write_text("It was a dark night.")
-    >>> format_name(str(path))
-    'text'
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> texts = {"a": "It was a dark night.", "b": '{"text": "dark"}', "c": "id,text\\n1,dark\\n2,night"}
+    >>> for name, text in texts.items(): _ = (folder / name).write_text(text)
+    >>> [format_name(str(folder / name)) for name in "abc"]
+    ['text', 'jsonl', 'csv']
     """
-    with filesystem.open_read(path) as file:
-        head = read_up_to(file, _HEAD)
-    for at, magic, name in _KNOWN:
-        if head[at : at + len(magic)] == magic:
-            return name
-    foreign = next((title for magic, title in _FOREIGN.items() if head.startswith(magic)), "")
-    if b"\0" in head and not foreign and not head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
-        foreign = "binary data of an unknown format"
+    head = _head(path)
+    name, foreign = _binary(head)
     if foreign:
         raise UsageError(
             "a file of a known format",
@@ -52,4 +56,55 @@ def format_name(path: str) -> str:
             where=path,
             fix=_FIX.get(foreign, "convert it to text, JSON lines or Parquet, or read it in Python: from_arrays()"),
         )
-    return "text"
+    return name or _text_format(head)
+
+
+def check_text(path: str, title: str) -> None:
+    """Raises if the content of a file that is named as text or JSON lines is something else."""
+    try:
+        head = _head(path)
+    except DataError:  # damaged compressed data: what reads the file says more
+        return
+    name, foreign = _binary(head)
+    if name or (foreign and (foreign != _UNKNOWN or 20 * head.count(b"\0") > len(head))):  # a text may hold a few NULs
+        raise UsageError(
+            f"{title}, as the name of the file says",
+            got=foreign or f"content of the format {name!r}",
+            where=path,
+            fix="rename it by what it holds, or convert it",
+        )
+
+
+def _head(path: str) -> bytes:
+    with filesystem.open_read(path) as file:
+        raw = read_up_to(file, _HEAD)
+    if not raw.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+        return raw
+    stream = open_stream(path, kind_of(path), LIMITS)
+    try:
+        return read_up_to(stream, _HEAD)
+    finally:
+        stream.close()
+
+
+def _binary(head: bytes) -> tuple[str, str]:
+    """The registry's name of a binary format, or the title of a foreign one; two empty strings for text."""
+    for at, magic, name in _KNOWN:
+        if head[at : at + len(magic)] == magic:
+            return name, ""
+    foreign = next((title for magic, title in _FOREIGN.items() if head.startswith(magic)), "")
+    return "", foreign or (_UNKNOWN if b"\0" in head else "")
+
+
+def _text_format(head: bytes) -> str:
+    lines = head.removeprefix(_BOM).split(b"\n")
+    lines = [line.strip() for line in (lines if len(head) < _HEAD else lines[:-1]) if line.strip()][:_LINES]
+    if lines and lines[0].startswith(b"{"):
+        try:
+            orjson.loads(lines[0])
+            return "jsonl"
+        except orjson.JSONDecodeError:
+            pass
+    counts = [{line.count(mark) for line in lines} for mark in (b",", b"\t")]
+    even = any(len(count) == 1 and count != {0} for count in counts)
+    return "csv" if even and len(lines) >= _FEWEST_ROWS else "text"

@@ -129,6 +129,7 @@ FILES = (
 FORMATS = {known.name: known for known in (*DATASETS, *FILES)}
 TEXT_FORMATS = tuple(known.name for known in FILES if known.one_pass)
 _LOOKED_AT = 1000
+_CHECKED = 16  # files of a list whose content is compared with their names; others are checked when read
 _SUFFIXES = tuple(suffix for known in FORMATS.values() for suffix in (*known.suffixes, *known.pair))
 # What a folder is searched for first: a folder of images with a text beside them is text, as far as a path says.
 _TEXTS = tuple(suffix for known in FILES if known.one_pass or known.name == "csv" for suffix in known.suffixes)
@@ -155,7 +156,11 @@ def format_of(paths: str | Sequence[str]) -> Format:
         else:
             found[known.name] += 1
     if rest:
-        found.update(by_suffix(path).name for path in _files(rest))
+        files = _files(rest)
+        found.update(by_suffix(path).name for path in files)
+        for path in files[:_CHECKED]:
+            if (known := by_suffix(path)).name in ("text", "jsonl"):
+                content.check_text(path, known.title)
     if len(found) > 1:
         raise UsageError(
             "files of one format",

@@ -68,7 +68,7 @@ def load(line: bytes | memoryview, where: str) -> dict[str, Any]:
             "a JSON object on each line",
             got=f"{_name(value)}: {_sample(bytes(line))}",
             where=where,
-            fix='write {"text": ...} on each line; a file that is one JSON array is not JSONL',
+            fix='write {"text": ...} on each line; turn one JSON array into lines: jq -c .[]',
         )
     return value
 
