@@ -55,8 +55,8 @@ class Loader(Portable, Generic[BatchT]):
     """Batches of a pipeline. Made by `Pipeline.to_numpy()`, `.to_torch()` and `.to_jax()`."""
 
     # For the error of a loader that is not sharded: what to add, and what gives every process all rows.
-    shard_line = ".shard() to the pipeline, after the processes have been initialised"
-    share_all_line = ".shard(0, 1)"
+    _shard_line = ".shard() to the pipeline, after the processes have been initialised"
+    _share_all_line = ".shard(0, 1)"
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Loader(Portable, Generic[BatchT]):
         self._step = 0
 
     def __iter__(self) -> Run[BatchT]:
-        refuse_unsharded(self.definition.sharded or self.definition.world > 1, self.shard_line, self.share_all_line)
+        refuse_unsharded(self.definition.sharded or self.definition.world > 1, self._shard_line, self._share_all_line)
         stop = self._ranges.epoch_end(self._step)
         return _run(self, stop, *self._begin(self._step, stop, self._threads or self._settled or 0))
 

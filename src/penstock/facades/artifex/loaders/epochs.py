@@ -51,7 +51,7 @@ class DatasetLoader(Loader):
     [[0, 1], [2, 3], [4]]
     """
 
-    shard_line = ".shard(rank, world) to the loader: loader = loader.shard(rank, world)"
+    _shard_line = ".shard(rank, world) to the loader: loader = loader.shard(rank, world)"
 
     def __init__(
         self,
