@@ -45,7 +45,7 @@ class PipelineBatches(data.IterableDataset):  # type: ignore[misc]
 class TorchLoader(Loader[Any], data.DataLoader):  # type: ignore[misc]
     """A `Loader` of torch tensors that is a `torch.utils.data.DataLoader` too."""
 
-    shard_line = f"{Loader.shard_line}, or prepare the loader with Accelerate"
+    _shard_line = f"{Loader._shard_line}, or prepare the loader with Accelerate"
     use_stateful_dataloader = True  # Accelerate's save_state and load_state then include the position
 
     def __init__(
