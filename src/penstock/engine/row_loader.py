@@ -6,7 +6,7 @@ the core's own. The output then asks `batch_of` for the batch of those numbers; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,10 +86,21 @@ def _with_keys(columns: Columns, keys: U64) -> Columns:
 
 
 def row_definition(
-    dataset: Any, rows: int, *, shuffle: bool, seed: int, drop_last: bool, recipe: str = "", keys: bool = False
+    dataset: Any,
+    rows: int,
+    *,
+    shuffle: bool,
+    seed: int,
+    drop_last: bool,
+    recipe: str = "",
+    keys: bool = False,
+    order: Sequence[Step] | None = None,
 ) -> Definition:
-    """Global batches of `rows` row numbers of a dataset, with a random key per row if `keys`."""
-    steps: list[Step] = [Shuffle(seed)] if shuffle else []
+    """Global batches of `rows` row numbers of a dataset, with a random key per row if `keys`.
+
+    `order` are steps that decide the order instead of `shuffle`.
+    """
+    steps: list[Step] = list(order) if order is not None else [Shuffle(seed)] if shuffle else []
     if keys:
         steps.append(MapBatches(_with_keys, version="keys"))
     steps.append(Batch(rows, remainder="drop" if drop_last else "short"))

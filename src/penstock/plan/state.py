@@ -23,7 +23,7 @@ FORMAT = 1
 UNCHANGED = "pass the dict that state_dict() returned, unchanged"
 _MOST = 1 << 62
 
-Kind = Literal["pipeline", "stream", "stream loader", "dataset", "two loaders"]
+Kind = Literal["pipeline", "stream", "stream loader", "dataset", "two loaders", "passes"]
 
 # How states of each kind were marked before they had a `kind`: by a key of their own, or by their keys alone.
 _MARKS: dict[str, Kind] = {"penstock_stream": "stream", "penstock_stream_loader": "stream loader"}
@@ -80,6 +80,13 @@ def number(state: Mapping[str, Any], name: str) -> int:
     if type(value) is not int or not 0 <= value < _MOST:
         raise StateError(f"an integer of at least 0 as {name!r} in the state", got=repr(value)[:80], fix=UNCHANGED)
     return value
+
+
+def counts(value: Any, name: str) -> dict[str, int]:
+    """A field of a state that must map names to integers of at least 0."""
+    if not isinstance(value, dict):
+        raise StateError(f"{name!r} as {{name: count}} in the state", got=repr(value)[:80], fix=UNCHANGED)
+    return {str(key): number(value, key) for key in value}
 
 
 # States of a pipeline.

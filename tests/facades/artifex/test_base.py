@@ -86,7 +86,9 @@ def test_iterated_only_once_within_the_budget(monkeypatch):
         batch_at(dataset, np.array([9, 1, 4]))
     assert dataset.passes == 1
     small = scan.Scan(lambda: ({"x": i} for i in range(10)), keep_bytes=500)
-    assert [s["x"] for s in small.take([8, 0, 9])] == [8, 0, 9]
+    assert [small.take([i])[0]["x"] for i in (8, 0, 9)] == [8, 0, 9]
+    with pytest.raises(UsageError, match="to read more than"):
+        small.take([8, 9])
     assert len(small._kept) < 5
     with pytest.raises(IndexError):
         small.take([10])

@@ -1,9 +1,14 @@
 """`BaseDataset`: the base class of all datasets here, and of your own.
 
-A subclass defines `__len__` and one way to read records: `read(indices) -> columns` (fastest: many records per call),
-`__getitem__(index) -> sample`, or `__iter__`. The base class adds batches by index, batches that advance, iteration,
-and the methods of a source, so that `penstock.Pipeline(dataset)` and every loader accept it. A subclass may define its
-own `get_batch(batch_size)`; loaders still read records by index, not through it.
+A subclass defines `__len__` and one way to read records, of which the first it has is used:
+
+- `read(indices) -> columns` (fastest: many records per call), `__getitem__(index) -> sample`, or
+  `get_batch(batch_size, indices)`: random access;
+- `__iter__`: loaders iterate it once per epoch, so that random transforms in it draw anew (see `datasets.passes`);
+- only `get_batch(batch_size)`: loaders call it once per batch, and it decides which records those are.
+
+The base class adds batches by index, batches that advance, iteration, and the methods of a source, so that
+`penstock.Pipeline(dataset)` and every loader accept it.
 
 `get_batch(n)` without indices goes through the data in shuffled epochs, every record once per epoch, in a different
 order each epoch, drawn from the dataset's seed. With `indices=` it returns exactly those records and does not advance.
@@ -12,26 +17,30 @@ order each epoch, drawn from the dataset's seed. With `indices=` it returns exac
 from __future__ import annotations
 
 import inspect
+import json
 import operator
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import hashing, randomness
 from penstock.core.columns import Columns, from_rows, rows_of
-from penstock.core.errors import StateError, UsageError
+from penstock.core.errors import UsageError
 from penstock.core.pickling import Portable
 from penstock.facades.artifex.datasets.batches import batch_of_columns, collate, sample_of_columns
 from penstock.facades.artifex.datasets.config import plain_config
 from penstock.facades.artifex.datasets.cursor import Cursor
+from penstock.facades.artifex.datasets.passes import Passes
 from penstock.facades.artifex.datasets.rngs import as_streams, draws_of, next_seed, set_draws
 from penstock.facades.artifex.datasets.scan import Scan
 from penstock.plan import state as states
 from penstock.sources.arrays import Arrays
 
 CHUNK = 64
+Access = Literal["index", "pass", "batches"]
 
 
 class _NoLength(UsageError, TypeError):
@@ -110,7 +119,7 @@ class BaseDataset(Portable):
         if indices is None:
             if batch_size is None:
                 raise UsageError("a batch size or indices", got="neither", fix="get_batch(32)", where="get_batch")
-            return self.batch_at(self._cursor.take(batch_size, len(self)))
+            return self._next_batch(batch_size)
         chosen = self.check_indices(indices)
         if batch_size is not None and batch_size != len(chosen):
             raise UsageError(
@@ -123,6 +132,21 @@ class BaseDataset(Portable):
         if self._defines("read"):
             return self.batch_from(self.read(indices))
         return self.collate_fn(self.samples_at(indices.tolist()))
+
+    def _next_batch(self, batch_size: int) -> dict[str, Any]:
+        """The next records of the shuffled epochs. A dataset that only makes batches has no others."""
+        kind = self._access()
+        if kind == "batches":
+            batch: dict[str, Any] = self.get_batch(batch_size)  # the subclass's own
+            return batch
+        if kind == "index":
+            return self.batch_at(self._cursor.take(batch_size, len(self)))
+        passes: Passes = self.__dict__.setdefault("_passes", self._new_passes())
+        return self._batch_of(passed_on(self._cursor, passes, batch_size))
+
+    def _batch_of(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
+        """Builds a batch from the samples of a pass."""
+        return self.collate_fn(samples)
 
     def collate_fn(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Builds a batch from samples."""
@@ -156,6 +180,8 @@ class BaseDataset(Portable):
     def fingerprint(self) -> str:
         """Returns an id of the content. By default this reads every record once and caches the result."""
         cached: str = self.__dict__.get("_fingerprint", "")
+        if not cached and not any(map(self._defines, ("read", "__getitem__", "__iter__"))):
+            return self._pass_id()
         if not cached:
             chunks = (np.arange(i, min(i + CHUNK, len(self))) for i in range(0, len(self), CHUNK))
             cached = hashing.content_id(Arrays(self.read(chunk)).fingerprint() for chunk in chunks)
@@ -177,10 +203,7 @@ class BaseDataset(Portable):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from a saved position."""
         saved = states.read(state, "dataset")
-        draws = saved.get("draws", {})
-        if not isinstance(draws, dict):
-            raise StateError("draws as {stream: count} in the state", got=repr(draws)[:80], fix=states.UNCHANGED)
-        counts = {str(name): states.number(draws, name) for name in draws}
+        counts = states.counts(saved.get("draws", {}), "draws")
         self._cursor.position = states.number(saved, "position")
         set_draws(self.rngs, counts)
 
@@ -208,6 +231,23 @@ class BaseDataset(Portable):
     def identity(self) -> dict[str, Any]:
         """The part of the identity that all generated datasets share."""
         return {"seed": self.seed, "split": self.split, "config": plain_config(self.config)}
+
+    def _access(self) -> Access:
+        """How records are read: by number, in passes of `__iter__`, or only as batches of `get_batch`."""
+        if self._defines("read") or self._defines("__getitem__") or takes_indices(self):
+            return "index"
+        if self._defines("__iter__"):
+            return "pass"
+        if self._defines("get_batch"):
+            return "batches"
+        raise self._missing("__getitem__")
+
+    def _pass(self) -> Iterator[Any]:
+        """Starts a pass: sample i is record i."""
+        return (self._sample(sample, "__iter__") for sample in self)
+
+    def _new_passes(self) -> Passes:
+        return Passes(self._pass, len(self), type(self).__name__, lambda: draws_of(self.rngs))
 
     def _place(self, index: int) -> int:
         place = operator.index(index)
@@ -237,15 +277,34 @@ class BaseDataset(Portable):
             return dict(sample)
         raise not_a_dict(sample, f"{type(self).__name__}.{method}")
 
+    def _pass_id(self) -> str:
+        """An id that reads no record: class, length, seed, configuration, and the names in attributes, as of files.
+
+        A `fingerprint` that the subclass defines is used instead.
+        """
+        if self._defines("fingerprint"):
+            return self.fingerprint()
+        names = {
+            name: [os.path.basename(one) for one in values]
+            for name, value in sorted(vars(self).items())
+            if (values := [value] if isinstance(value, str) else value)
+            and isinstance(values, list | tuple)
+            and all(isinstance(one, str) for one in values)
+        }
+        inner = [value._pass_id() for value in vars(self).values() if isinstance(value, BaseDataset)]
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        facts = json.dumps([kind, len(self), self.identity(), names, inner], sort_keys=True, default=repr)
+        return hashing.content_id(["passes", facts])
+
     def _missing(self, method: str, kind: type[UsageError] = UsageError) -> UsageError:
         return kind(
             f"{method} in {type(self).__name__}, to read its records",
             got="a class without it",
-            fix="define __len__ and one of read(indices), __getitem__(index) and __iter__()",
+            fix="define __len__ and one of read(indices), __getitem__(index), __iter__() and get_batch(batch_size)",
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_scan"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_scan", "_passes")}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(split={self.split!r})"
@@ -282,18 +341,52 @@ class _Sequence(BaseDataset):
         return dict(sample) if isinstance(sample, Mapping) else {"data": sample}
 
 
+class _Iterable(BaseDataset):
+    """An object that can be iterated any number of times, as a dataset."""
+
+    def __init__(self, items: Any) -> None:
+        super().__init__(getattr(items, "config", None), getattr(items, "split", "train"))
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+
+class _Batched(BaseDataset):
+    """An object that makes batches, as a dataset."""
+
+    def __init__(self, items: Any) -> None:
+        super().__init__(getattr(items, "config", None), getattr(items, "split", "train"))
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def get_batch(self, batch_size: int | None = None) -> Any:  # type: ignore[override]
+        return self.items.get_batch(batch_size)
+
+
 def as_dataset(dataset: Any) -> BaseDataset:
-    """Returns a `BaseDataset` as it is, and a list or other sequence of samples wrapped into one.
+    """Returns a `BaseDataset` as it is, and a list or other dataset of samples wrapped into one.
 
     >>> as_dataset([{"x": 1}, {"x": 2}]).get_batch(indices=[1])["x"].tolist()
     [2]
     """
     if isinstance(dataset, BaseDataset):
         return dataset
-    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
-        return _Sequence(dataset)
+    plain = isinstance(dataset, str | bytes | Mapping | set | frozenset)
+    if hasattr(dataset, "__len__") and not plain:
+        if hasattr(dataset, "__getitem__"):
+            return _Sequence(dataset)
+        if hasattr(dataset, "__iter__"):
+            return _Iterable(dataset)
+        if hasattr(dataset, "get_batch"):
+            return _Batched(dataset)
     raise UsageError(
-        "a dataset: a BaseDataset, or anything with __len__ and __getitem__",
+        "a dataset: a BaseDataset, or anything with __len__ and one of __getitem__, __iter__ and get_batch",
         got=type(dataset).__name__,
         fix="extend penstock.BaseDataset, or pass a list of samples",
     )
@@ -304,8 +397,22 @@ def batch_at(dataset: BaseDataset, indices: NDArray[np.int64]) -> dict[str, Any]
 
     A subclass's own `get_batch` is called if it takes `indices`; otherwise the samples are read and collated.
     """
+    if not takes_indices(dataset):
+        return dataset.batch_at(indices)
+    first = next(iter(inspect.signature(dataset.get_batch).parameters))
+    batch: dict[str, Any] = (
+        dataset.get_batch(indices=indices) if first == "indices" else dataset.get_batch(len(indices), indices=indices)
+    )
+    return batch
+
+
+def takes_indices(dataset: BaseDataset) -> bool:
+    """Whether a subclass has a `get_batch` of its own that can be told which records to return."""
     own = type(dataset).get_batch
-    if own is not BaseDataset.get_batch and "indices" in inspect.signature(own).parameters:
-        batch: dict[str, Any] = dataset.get_batch(len(indices), indices=indices)
-        return batch
-    return dataset.batch_at(indices)
+    return own is not BaseDataset.get_batch and "indices" in inspect.signature(own).parameters
+
+
+def passed_on(cursor: Cursor, passes: Passes, count: int) -> list[dict[str, Any]]:
+    """The next `count` samples of shuffled passes."""
+    turn, rows = cursor.take_turns(count, passes.size, passes.window)
+    return [s for one in np.unique(turn).tolist() for s in passes.take(one, rows[turn == one].tolist())]

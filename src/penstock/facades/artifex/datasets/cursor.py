@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.core import randomness
 from penstock.core.errors import UsageError
+from penstock.facades.artifex.datasets.passes import in_windows
 from penstock.order.shuffle import permute
 
 
@@ -28,6 +29,19 @@ class Cursor:
 
     def take(self, count: int, size: int) -> NDArray[np.int64]:
         """Returns the next `count` records of `size`; they may cross from one epoch to the next."""
+        turn, place = self._advance(count, size)
+        return permute(place, size, randomness.keys(self.key, turn))
+
+    def take_turns(self, count: int, size: int, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same with the epoch of each record, shuffled within windows; see `datasets.passes`."""
+        turn, place = self._advance(count, size)
+        rows = np.empty_like(place)
+        for one in np.unique(turn).tolist():
+            key = int(randomness.keys(self.key, np.array([one]))[0])
+            rows[turn == one] = in_windows(place[turn == one], size, window, key)
+        return turn, rows
+
+    def _advance(self, count: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise UsageError("a batch size of at least 1", got=repr(count), fix="get_batch(32)")
         if size < 1:
@@ -38,7 +52,7 @@ class Cursor:
             start = self.position
             self.position += int(count)
         turn, place = np.divmod(np.arange(start, start + int(count)), size)
-        return permute(place, size, randomness.keys(self.key, turn))
+        return turn, place
 
     def __getstate__(self) -> dict[str, Any]:
         return {"key": self.key, "position": self.position}

@@ -1,8 +1,8 @@
 """Random access to a dataset that can only be iterated.
 
-One iterator is read as far as needed, and its samples are cached up to a number of bytes, so most datasets are iterated
-once. Later records are found by iterating again from the start, once per call. Datasets with `__getitem__` do not use
-this.
+For indexing, and for pipelines, which need records that do not change. One iterator is read as far as needed, and its
+samples are cached up to a number of bytes. A single later record is found by iterating again from the start; several
+are refused, as every batch would iterate again. Loaders do not use this: see `datasets.passes`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
+from penstock.core.errors import UsageError
 
 KEEP_BYTES = 256 << 20
 
@@ -36,6 +38,12 @@ class Scan:
         with self._lock:
             self._read_on(max(wanted, default=-1))
             late = {index for index in wanted if index >= len(self._kept)}
+            if len(wanted) > 1 and late:
+                raise UsageError(
+                    f"__getitem__(index), to read more than {KEEP_BYTES >> 20} MB of records by number",
+                    got=f"a dataset that can only be iterated, and record {min(late)}",
+                    fix="define it, or use create_simple_data_loader or PrefetchDataLoader, which iterate",
+                )
             found = self._again(late) if late else {}
             return [dict(self._kept[i] if i < len(self._kept) else found[i]) for i in wanted]
 

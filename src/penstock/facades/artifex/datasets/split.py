@@ -6,6 +6,7 @@ one part. A larger ratio only adds records to the training part.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from penstock.core import hashing, randomness
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
-from penstock.facades.artifex.datasets.base import CHUNK, BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import CHUNK, Access, BaseDataset, as_dataset, batch_at
 from penstock.order.shuffle import permute
 
 
@@ -33,6 +34,12 @@ class SubsetDataset(BaseDataset):
         super().__init__(base.config, split or base.split, rngs=base.seed if rngs is None else rngs)
         if rngs is None:
             self.rngs = base.rngs
+        if base._access() == "batches":
+            raise UsageError(
+                f"a dataset whose records can be told apart, to take some of {type(base).__name__}",
+                got="a class with only get_batch(batch_size)",
+                fix="define __getitem__(index) or __iter__() too",
+            )
         self.indices = base.check_indices(indices)
 
     def __len__(self) -> int:
@@ -42,8 +49,30 @@ class SubsetDataset(BaseDataset):
         return self.dataset[int(self.indices[self._place(index)])]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        if self._access() == "pass":
+            yield from self._pass()
+            return
         for start in range(0, len(self), CHUNK):
             yield from self.samples_at(range(start, min(start + CHUNK, len(self))))
+
+    def _access(self) -> Access:
+        return self.dataset._access()
+
+    def _pass(self) -> Iterator[dict[str, Any]]:
+        """One pass over the dataset; samples that come before their place here are held until then."""
+        uses = Counter(self.indices.tolist())
+        held: dict[int, dict[str, Any]] = {}
+        samples = enumerate(self.dataset._pass())
+        for wanted in self.indices.tolist():
+            while wanted not in held:
+                index, sample = next(samples)
+                if uses[index]:
+                    held[index] = sample
+            uses[wanted] -= 1
+            yield dict(held[wanted] if uses[wanted] else held.pop(wanted))
+
+    def _batch_of(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
+        return self.dataset._batch_of(samples)
 
     def samples_at(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         return self.dataset.samples_at(self.indices[list(indices)].tolist())
@@ -59,6 +88,9 @@ class SubsetDataset(BaseDataset):
 
     def fingerprint(self) -> str:
         return hashing.content_id(["subset", self.dataset.fingerprint(), self.indices])
+
+    def _pass_id(self) -> str:
+        return hashing.content_id(["subset", self.dataset._pass_id(), self.indices])
 
     def locate(self, index: int) -> dict[str, Any]:
         return {"subset": self.split, **self.dataset.locate(int(self.indices[index]))}
@@ -77,4 +109,7 @@ def split_dataset(full_dataset: Any, train_ratio: float = 0.8, seed: int = 42) -
     total = len(base)
     train = int(total * train_ratio + 1e-9)  # 100 * 0.29 is 28.999999999999996
     order = permute(np.arange(total), total, randomness.key(seed, "split"))
-    return SubsetDataset(base, order[:train], "train"), SubsetDataset(base, order[train:], "validation")
+    parts = [order[:train], order[train:]]
+    if base._access() == "pass":  # in the order of the dataset, so that one pass over it needs no memory
+        parts = [np.sort(part) for part in parts]
+    return SubsetDataset(base, parts[0], "train"), SubsetDataset(base, parts[1], "validation")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
 from penstock.core.hashing import content_id
-from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import Access, BaseDataset, as_dataset, batch_at
 
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -67,8 +67,23 @@ class TransformDataset(BaseDataset):
         for sample in self.base_dataset:
             yield self._apply_transforms(sample)
 
+    def _access(self) -> Access:
+        return self.base_dataset._access()
+
+    def _pass(self) -> Iterator[dict[str, Any]]:
+        for sample in self.base_dataset._pass():
+            yield self._apply_transforms(sample)
+
+    def _next_batch(self, batch_size: int) -> dict[str, Any]:
+        if self._access() != "batches":
+            return super()._next_batch(batch_size)
+        return self._apply_transforms(self.base_dataset._next_batch(batch_size))
+
     def batch_at(self, indices: NDArray[np.int64]) -> dict[str, Any]:
         return self._apply_transforms(batch_at(self.base_dataset, indices))
 
     def fingerprint(self) -> str:
         return content_id(["transformed", self.base_dataset.fingerprint(), *map(code_id, self.transforms)])
+
+    def _pass_id(self) -> str:
+        return content_id(["transformed", self.base_dataset._pass_id(), *map(code_id, self.transforms)])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, DataError, RecordError
-from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import Access, BaseDataset, as_dataset, batch_at
 from penstock.outputs.arrays import is_jax_array
 
 
@@ -75,9 +75,25 @@ class ValidatedDataset(BaseDataset):
             raise self._bad(self._place(index), 0)
         return sample
 
+    def _access(self) -> Access:
+        return self.base_dataset._access()
+
+    def _pass(self) -> Iterator[dict[str, Any]]:
+        return self.base_dataset._pass()
+
+    def _batch_of(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
+        return self._valid_rows(self.base_dataset._batch_of(samples), len(samples), "")
+
+    def _next_batch(self, batch_size: int) -> dict[str, Any]:
+        if self._access() != "batches":
+            return super()._next_batch(batch_size)
+        return self._valid_rows(self.base_dataset._next_batch(batch_size), batch_size, "")
+
     def batch_at(self, indices: NDArray[np.int64]) -> dict[str, Any]:
         batch = batch_at(self.base_dataset, indices)
-        rows = len(indices)
+        return self._valid_rows(batch, len(indices), f", records {indices[:5].tolist()}")
+
+    def _valid_rows(self, batch: dict[str, Any], rows: int, which: str) -> dict[str, Any]:
         host = {name: np.asarray(value) if is_jax_array(value) else value for name, value in batch.items()}
         wide = [name for name, value in host.items() if hasattr(value, "__len__") and len(value) == rows]
         good = [i for i in range(rows) if self.is_valid({name: host[name][i] for name in wide})]
@@ -85,7 +101,7 @@ class ValidatedDataset(BaseDataset):
             raise DataError(
                 "at least one valid record in the batch",
                 got=f"{rows} records, none of them valid",
-                where=f"{type(self.base_dataset).__name__}, records {indices[:5].tolist()}",
+                where=f"{type(self.base_dataset).__name__}{which}",
                 fix="check the data and the predicate validate=",
             )
         if len(good) == rows:

@@ -10,6 +10,7 @@ from penstock.core.errors import UsageError
 from penstock.core.pickling import Portable
 from penstock.facades.artifex.datasets.base import as_dataset
 from penstock.facades.artifex.datasets.cursor import Cursor
+from penstock.facades.artifex.datasets.passes import Passes
 from penstock.order.lru_cache import LruCache
 from penstock.plan import state as states
 
@@ -33,17 +34,36 @@ class CachedLoader(Portable):
         self.hits = self.misses = 0
         self._cache = LruCache[dict[str, Any]](cache_size)
         self._cursor = Cursor(randomness.key(seed, "cached loader"))
+        self._passes = self.dataset._new_passes() if self.dataset._access() == "pass" else None
 
     def get_batch(self, batch_size: int | None = None, indices: Any = None) -> dict[str, Any]:
         """Returns the records `indices`, or without them the next `batch_size` records."""
         if indices is None:
-            chosen = self._cursor.take(0 if batch_size is None else batch_size, len(self.dataset))
+            count = 0 if batch_size is None else batch_size
+            if self.dataset._access() == "batches":
+                return self.dataset._next_batch(count)
+            if self._passes is not None:
+                return self._from_passes(count, self._passes)
+            chosen = self._cursor.take(count, len(self.dataset))
         else:
             chosen = self.dataset.check_indices(indices)
         before = self.misses
         samples = [dict(self._cache.get(i, partial(self._sample, i))) for i in chosen.tolist()]
         self.hits += len(samples) - (self.misses - before)
         return self.dataset.collate_fn(samples)
+
+    def _from_passes(self, count: int, passes: Passes) -> dict[str, Any]:
+        """The next samples of a dataset that is iterated: those of a pass that are not cached are read from it."""
+        turn, rows = self._cursor.take_turns(count, len(self.dataset), passes.window)
+        before, samples = self.misses, []
+        for one, row in zip(turn.tolist(), rows.tolist(), strict=True):
+            samples.append(dict(self._cache.get(row, partial(self._passed, passes, one, row))))
+        self.hits += len(samples) - (self.misses - before)
+        return self.dataset._batch_of(samples)
+
+    def _passed(self, passes: Passes, turn: int, row: int) -> dict[str, Any]:
+        self.misses += 1
+        return passes.take(turn, [row])[0]
 
     def _sample(self, index: int) -> dict[str, Any]:
         self.misses += 1

@@ -1,5 +1,8 @@
 """The loaders of document 003: the core's row-number loader (`engine.row_loader`) over a dataset.
 
+A dataset with random access is read by record number. One that can only be iterated is iterated once per epoch, and one
+that only makes batches is called once per batch: see `datasets.passes`.
+
 Batches are the same with and without threads. At most `prefetch` finished batches wait; leaving the loop, Ctrl-C or an
 error ends the threads, and an error in a thread is raised in place of the batch.
 """
@@ -16,8 +19,14 @@ from penstock.core import randomness
 from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
 from penstock.engine.loader import Loader, Run
+from penstock.engine.output import Output
 from penstock.engine.row_loader import RowBatches, row_definition
 from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.passes import BatchCalls, Passes
+from penstock.facades.artifex.datasets.rngs import draws_of, set_draws
+from penstock.facades.artifex.loaders.pass_order import PassBatches, Passed, PassOrder
+from penstock.plan import state as states
+from penstock.steps.base import Step
 
 Batch = dict[str, Any]
 Finish = Callable[[Batch, U64], Batch]
@@ -31,7 +40,9 @@ class _Batches:
         self.base = np.uint64(randomness.key(seed, "finish"))
 
     def __call__(self, rows: NDArray[np.int64], keys: U64 | None) -> Batch:
-        made = batch_at(self.dataset, rows)
+        return self.finished(batch_at(self.dataset, rows), keys)
+
+    def finished(self, made: Batch, keys: U64 | None) -> Batch:
         if self.finish is None or keys is None:
             return made
         return self.finish(made, randomness.mix64(keys ^ self.base))
@@ -74,16 +85,30 @@ class DatasetLoader(Loader):
                 where=type(data).__name__,
                 fix="a smaller batch_size, or drop_last=False",
             )
+        batches = _Batches(data, finish, seed)
+        access = data._access()
+        order: list[Step] | None = None
+        output: Output = RowBatches(batches, _nbytes)
+        self._passes: Passes | None = None
+        if access != "index":
+            reader: Passes | BatchCalls
+            if access == "pass":
+                reader = self._passes = data._new_passes()
+                order = [PassOrder(seed if shuffle else None, self._passes)]
+            else:
+                reader = BatchCalls(data._next_batch, len(data), batch_size, drop_last, type(data).__name__)
+                order = [PassOrder()]
+            output = PassBatches(data, reader, batches.finished, _nbytes)
         definition = row_definition(
-            data,
+            data if order is None else Passed(data),
             batch_size,
             shuffle=shuffle,
             seed=seed,
             drop_last=drop_last,
             recipe=f" {recipe}",
             keys=finish is not None,
+            order=order,
         )
-        output = RowBatches(_Batches(data, finish, seed), _nbytes)
         super().__init__(definition, output, threads=threads, prefetch=max(1, prefetch))
         self.dataset, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
         self._run: Run | None = None
@@ -106,9 +131,27 @@ class DatasetLoader(Loader):
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_run": None}
 
+    def state_dict(self) -> dict[str, Any]:
+        """The position as plain JSON. Of a dataset that is iterated, also the keys drawn before the current pass."""
+        state = super().state_dict()
+        if self._passes is None:
+            return state
+        began = self._passes.began(self.epoch)
+        return states.write(
+            "passes", {"loader": state, "draws": draws_of(self.dataset.rngs) if began is None else began}
+        )
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from a saved state. A dataset that is iterated is iterated again up to there."""
         self._run = None
-        super().load_state_dict(state)
+        if self._passes is None:
+            super().load_state_dict(state)
+            return
+        saved = states.read(state, "passes")
+        counts = states.counts(saved.get("draws"), "draws")
+        super().load_state_dict(saved.get("loader"))  # type: ignore[arg-type]
+        self._passes.forget()
+        set_draws(self.dataset.rngs, counts)
 
 
 class PrefetchDataLoader(DatasetLoader):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock.core import hashing, randomness
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
-from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import Access, BaseDataset, as_dataset, batch_at
 from penstock.facades.artifex.loaders.epochs import Batch, DatasetLoader
 from penstock.plan import state as states
 
@@ -40,6 +40,21 @@ class AlignedDataset(BaseDataset):
     def __len__(self) -> int:
         return len(self.image_dataset)
 
+    def _access(self) -> Access:
+        kinds = {self.image_dataset._access(), self.text_dataset._access()}
+        if "batches" in kinds:
+            raise UsageError(
+                "datasets whose records can be told apart, to align them by index",
+                got="a class with only get_batch(batch_size)",
+                where="create_multi_modal_loader",
+                fix="define __getitem__(index) or __iter__() too, or align=False",
+            )
+        return "pass" if "pass" in kinds else "index"
+
+    def _pass(self) -> Iterator[dict[str, Any]]:
+        for images, texts in zip(self.image_dataset._pass(), self.text_dataset._pass(), strict=False):
+            yield _join(images, texts)
+
     def read(self, indices: NDArray[np.int64]) -> Columns:
         return {
             "images": self.image_dataset.read(indices)["images"],
@@ -51,6 +66,9 @@ class AlignedDataset(BaseDataset):
 
     def fingerprint(self) -> str:
         return hashing.content_id(["aligned", self.image_dataset.fingerprint(), self.text_dataset.fingerprint()])
+
+    def _pass_id(self) -> str:
+        return hashing.content_id(["aligned", self.image_dataset._pass_id(), self.text_dataset._pass_id()])
 
 
 def _join(images: Batch, texts: Batch) -> Batch:
