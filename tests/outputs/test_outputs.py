@@ -99,11 +99,8 @@ def test_read_only_columns_become_writable_tensors() -> None:
     assert array.tolist() == [0, 1, 2, 3]
 
 
-def test_the_pool_stays_bounded_when_shapes_vary(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.core import buffers
-
-    monkeypatch.setattr(buffers, "MAX_POOL_BYTES", 4 << 20)
-    pool = Buffers()
+def test_the_pool_stays_bounded_when_shapes_vary() -> None:
+    pool = Buffers(4 << 20)
     held = pool.empty((70_000,), np.dtype(np.uint8))
     held[:] = 3
     for width in range(70_000, 71_000, 3):

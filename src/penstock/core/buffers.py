@@ -2,7 +2,8 @@
 
 Fresh memory costs a page fault for every 4 KiB, several times what copying a batch costs. A buffer is reused only
 when its reference count shows that no array, tensor or view of it is left, so a batch that is kept is never
-overwritten.
+overwritten. What was not needed for a while is freed, so a pool follows what is in use and never keeps more than its
+limit.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ Empty = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]  # allocates 
 MIN_BYTES = 64 << 10  # below this the allocator is as fast
 MAX_POOL_BYTES = 256 << 20
 MAX_ALIGNED_BYTES = 128 << 20
+PERIOD = 512  # arrays handed out, after which those that were not needed are freed
 ALIGN = 64  # bytes; what XLA requires of host arrays that it uses without a copy
 _exact_refcounts = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the GIL reference counts are not exact
 _FREE = 2  # references to a buffer that only the pool holds: the list's and the argument of getrefcount
@@ -30,10 +32,12 @@ _FREE = 2  # references to a buffer that only the pool holds: the list's and the
 class Buffers:
     """A pool of arrays by shape and dtype. Thread-safe; pickles as an empty pool."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MAX_POOL_BYTES) -> None:
+        self.limit = limit  # bytes that are kept at most
         self._lock = threading.Lock()
         self._pool: dict[tuple[tuple[int, ...], np.dtype[Any]], list[NDArray[Any]]] = {}
-        self._bytes = 0
+        self._reach: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}  # arrays of each list needed in this period
+        self._bytes = self._taken = 0
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Returns an uninitialised contiguous array, in reused memory where possible."""
@@ -53,19 +57,39 @@ class Buffers:
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Returns the pooled array itself, not a view. Hand out only views: a changed shape would stay in the pool."""
         with self._lock:
+            self._taken += 1
+            if self._taken >= PERIOD:
+                self._free_unneeded()
             pooled = self._pool.get((shape, dtype), ())
             for i in range(len(pooled)):
                 if getrefcount(pooled[i]) == _FREE:
+                    if i >= self._reach.get((shape, dtype), 0):
+                        self._reach[shape, dtype] = i + 1
                     return pooled[i]
             array = np.empty(shape, dtype)
             if array.nbytes < MIN_BYTES or not _exact_refcounts:
                 return array
-            if array.nbytes > MAX_POOL_BYTES - self._bytes:
+            if array.nbytes > self.limit - self._bytes:
                 self._evict_free()
-            if array.nbytes <= MAX_POOL_BYTES - self._bytes:
-                self._pool.setdefault((shape, dtype), []).append(array)
+            if array.nbytes <= self.limit - self._bytes:
+                pooled = self._pool.setdefault((shape, dtype), [])
+                pooled.append(array)
+                self._reach[shape, dtype] = len(pooled)
                 self._bytes += array.nbytes
             return array
+
+    def _free_unneeded(self) -> None:
+        """Drops the free arrays that were not handed out since the last call: fewer are in use at once than before."""
+        for key, pooled in list(self._pool.items()):
+            reach = self._reach.get(key, 0)
+            kept = pooled[:reach]
+            kept += [pooled[i] for i in range(reach, len(pooled)) if getrefcount(pooled[i]) != _FREE]
+            self._bytes -= sum(array.nbytes for array in pooled) - sum(array.nbytes for array in kept)
+            self._pool[key] = kept
+            if not kept:
+                del self._pool[key]
+        self._reach.clear()
+        self._taken = 0
 
     def _evict_free(self) -> None:
         """Drops every array that is not in use; shapes that vary from batch to batch would fill the pool."""
@@ -83,7 +107,7 @@ class Buffers:
         return out
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Buffers, ()
+        return Buffers, (self.limit,)
 
 
 class Aligned(Buffers):
@@ -95,8 +119,8 @@ class Aligned(Buffers):
     0
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, limit: int = MAX_ALIGNED_BYTES) -> None:
+        super().__init__(limit)
         self._blocks: dict[int, list[NDArray[np.uint8]]] = {}
         self._block_bytes = 0
 
@@ -111,9 +135,9 @@ class Aligned(Buffers):
                 if getrefcount(blocks[i]) == _FREE:
                     return _aligned_view(blocks[i], size, shape, dtype)
             block = np.empty(size + ALIGN, np.uint8)
-            if self._block_bytes + size > MAX_ALIGNED_BYTES:  # sizes that vary from batch to batch would fill the pool
+            if self._block_bytes + size > self.limit:  # sizes that vary from batch to batch would fill the pool
                 self._blocks, self._block_bytes = {size: []}, 0
-            if _exact_refcounts and size <= MAX_ALIGNED_BYTES:
+            if _exact_refcounts and size <= self.limit:
                 self._blocks[size].append(block)
                 self._block_bytes += size
         return _aligned_view(block, size, shape, dtype)
@@ -123,7 +147,7 @@ class Aligned(Buffers):
         return self.empty(shape, dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Aligned, ()
+        return Aligned, (self.limit,)
 
 
 def _aligned_view(block: NDArray[np.uint8], size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

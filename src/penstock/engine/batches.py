@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.steps.planned_batches import PlannedBatches
 
 KEPT_BLOCKS = 4
+EVEN_BATCHES, OTHER_BATCHES = 1024, 64  # small batches read in one call, where all have one size, and otherwise
 
 
 class Batches:
@@ -55,6 +56,13 @@ class Batches:
         self._blocks: dict[int, Block] = {}
         self._lock = threading.Lock()
         self._turn = 0
+
+    @property
+    def per_call(self) -> int:
+        """Batches that may be read in one call: one where a user's function decides how large they become."""
+        if not self.plan.root.facts.certain or any(step.changes_content for step, _ in self.plan.finish):
+            return 1
+        return EVEN_BATCHES if self.plan.root.facts.even else OTHER_BATCHES
 
     def batches(self, lo: int, hi: int) -> list[Any]:
         """Batches [lo, hi), all of one epoch, as the output delivers them."""

@@ -90,6 +90,7 @@ class Loader(Portable, Generic[BatchT]):
         self.definition, self.output = definition, output
         self._plan = build(definition)
         if output.memory is not None:
+            output.memory.buffers.limit = min(output.memory.buffers.limit, max_bytes)
             self._plan.check_ids(output.memory.ids)
         if (warning := self._plan.warning) is not None:
             warnings.warn(warning, UserWarning, stacklevel=4)  # past the wrapper of `to_*`
@@ -280,6 +281,7 @@ class Loader(Portable, Generic[BatchT]):
             size_of=self.output.nbytes if threads else _part_bytes,
             range_bytes=THREADED_RANGE_BYTES if threads else INLINE_RANGE_BYTES,
             timeout=self._timeout,
+            per_call=work.per_call,
         )
         return ordered, None if threads else work.make
 

@@ -6,7 +6,9 @@ Contract. If the code does otherwise, the code is wrong.
   2. Failure: when item k fails, all items before k are delivered first, then the exception is raised. Nothing follows.
   3. Close, drop or interpreter exit: no new range is started, threads end after their current range, results are freed.
   4. Bounds: no range is started while `ahead` items (or one range per thread and two more) or `max_bytes` bytes wait,
-     except the range that is needed next.
+     except the item that is needed next. Sizes are measured: where they differ, or where a user's function makes the
+     items, few are computed in one call, and a thread stops in the middle of its range when they have grown. One item
+     larger than `max_bytes` is computed and delivered alone. Besides this, each thread holds what it computes now.
   5. A thread that dies or stalls is reported with its stack. The consumer never waits for it without a limit.
 
 The consumer does all bookkeeping: it puts ranges into one queue and takes results from another. So there is no lock,
@@ -33,6 +35,9 @@ from penstock.core.errors import WorkerDied
 STALL_SECONDS = 30.0  # a longer wait is reported
 CHECK_SECONDS = 1.0  # how often a waiting consumer checks that the threads are alive
 RANGE_SECONDS = 2e-3  # small items are computed together up to this time, and up to `range_bytes`
+RANGE_ITEMS = 1024
+UNEVEN_ITEMS = 16  # items computed in one call where their sizes differ
+GATE_SECONDS = 2e-3  # how often a thread that waits for the consumer of another process looks where it is
 
 Items = Sequence[Any] | NDArray[Any]
 Compute = Callable[[int, int], Items]
@@ -55,12 +60,42 @@ class _Queues:
         self.done: SimpleQueue[_Result] = SimpleQueue()
         self.busy: dict[int, tuple[int, int]] = {}  # thread id -> its current range
         self.over = False
+        self.window = 1  # items that fit into the byte bound, as the sizes are now; 1 until one is known
+        self.per_call = 1  # items computed in one call
+        self.taken = 0  # items delivered to the consumer, as of its last range
+        self.ahead_of: Callable[[int], int] | None = None  # how far an item is ahead of a consumer in another process
+        self.known_bytes: Callable[[], int] | None = None  # the size of an item that another process has measured
+        self.max_bytes = self.item_bytes = 0
+        self.moved = threading.Condition()
+        self.size_of: Callable[[Any], int] = sys.getsizeof
+        self.range_bytes = 0
+
+    def may_start(self, item: int) -> bool:
+        """Whether the bytes of the items up to this one fit into the bound."""
+        if self.ahead_of is None or self.known_bytes is None:
+            return item - self.taken < self.window
+        size = max(self.item_bytes, self.known_bytes())
+        return self.ahead_of(item) < (max(1, self.max_bytes // size) if size else 1)
+
+    def wait_to_start(self, item: int) -> bool:
+        """Waits until an item may be started; False if it never will."""
+        while not (self.over or self.may_start(item)):
+            with self.moved:
+                self.moved.wait(CHECK_SECONDS if self.ahead_of is None else GATE_SECONDS)
+        return not self.over
 
     def end(self, threads: int) -> None:
         """Starts no further range; ends the threads that wait for one."""
         self.over = True
         for _ in range(threads):
             self.todo.put(None)
+        self.wake()
+
+    def wake(self) -> None:
+        """Lets waiting threads look again."""
+        if self.moved is not None:  # at interpreter exit attributes may be gone
+            with self.moved:
+                self.moved.notify_all()
 
 
 _open: weakref.WeakSet[OrderedThreads] = weakref.WeakSet()
@@ -87,6 +122,9 @@ class OrderedThreads:
         size_of: Callable[[Any], int],
         range_bytes: int = 4 << 20,
         timeout: float | None = None,
+        per_call: int = RANGE_ITEMS,
+        ahead_of: Callable[[int], int] | None = None,
+        known_bytes: Callable[[], int] | None = None,
     ) -> None:
         self._compute, self._size_of = compute, size_of
         self._next, self._stop = start, stop
@@ -94,13 +132,18 @@ class OrderedThreads:
         self._ahead, self._max_bytes, self._timeout = ahead, max_bytes, timeout
         self._range_bytes = range_bytes
         self._range_items = 1  # items per range; grows while ranges are small and fast
-        self._item_bytes: int | None = None  # unknown before the first result
+        self._item_bytes: int | None = None  # of the largest of the last results; unknown before the first
+        self._per_call = per_call  # items that may be computed in one call
+        self._even = True  # whether all items so far had one size
         self._ready: dict[int, _Result] = {}  # results that came before their turn
         self._closed = False
         self._items: Items = ()
         self._place = 0
         self._error: BaseException | None = None
         self._queues = _Queues(compute)
+        self._queues.taken, self._queues.ahead_of = start, ahead_of
+        self._queues.max_bytes, self._queues.known_bytes = max_bytes, known_bytes
+        self._queues.size_of, self._queues.range_bytes = size_of, range_bytes
         self._threads = [
             threading.Thread(target=_run_thread, args=(self._queues,), name=f"penstock-{i}", daemon=True)
             for i in range(threads)
@@ -114,10 +157,10 @@ class OrderedThreads:
     def __iter__(self) -> Iterator[Any]:
         """The same as calling `next` repeatedly, with less overhead per item."""
         while True:
-            items, self._items = self._items[self._place :], ()
-            for item in items:
+            items, self._items = list(self._items[self._place :])[::-1], ()
+            while items:
                 self._taken += 1
-                yield item
+                yield items.pop()  # a batch that was taken is not kept alive here
             try:
                 self._refill()
             except StopIteration:
@@ -142,9 +185,12 @@ class OrderedThreads:
         if self._threads:
             result = self._wait()
         else:
-            result = _compute_range(self._compute, *self._next_range())
+            lo, hi = self._next_range()
+            self._next = hi = min(hi, lo + self._queues.per_call)
+            result = _compute_range(self._compute, lo, hi)
             self._tune(result)
         self._items, self._place, self._error = result.items, 0, result.error
+        self._queues.taken = self._taken
         if result.error is not None:
             self._queues.over = True
         elif self._threads:
@@ -153,6 +199,8 @@ class OrderedThreads:
     def _wait(self) -> _Result:
         """The next result in order; results that arrive early are kept."""
         began, warned = time.perf_counter(), False
+        self._queues.taken = self._taken
+        self._queues.wake()
         self._enqueue_ranges()
         while (result := self._ready.pop(self._taken, None)) is None:
             try:
@@ -203,10 +251,7 @@ class OrderedThreads:
     def _enqueue_ranges(self) -> None:
         """Puts as many ranges into the queue as the bounds allow."""
         most = max(self._ahead, (len(self._threads) + 2) * self._range_items)
-        if self._item_bytes is None:
-            most = min(most, len(self._threads))
-        elif self._item_bytes:
-            most = min(most, self._max_bytes // self._item_bytes)
+        most = 1 if self._item_bytes is None else min(most, self._queues.window)  # 1 until the size of one is known
         while self._next < self._taken + most or self._next == self._taken:
             if self._stop is not None and self._next >= self._stop:
                 return
@@ -223,10 +268,16 @@ class OrderedThreads:
         count = len(result.items)
         if result.error is not None or not count:
             return
-        self._item_bytes = self._size_of(result.items[0])  # batches of one range are alike
+        first, last = self._size_of(result.items[0]), self._size_of(result.items[-1])
+        before = self._item_bytes or first
+        self._even = self._even and first == last == before
+        self._item_bytes = max(first, last, before - (before >> 3))  # what was large lately may be so again
+        self._queues.item_bytes = self._item_bytes
+        self._queues.window = max(1, self._max_bytes // max(1, self._item_bytes))
         by_bytes, by_time = self._range_bytes // max(1, self._item_bytes), int(RANGE_SECONDS * count / result.seconds)
-        wide = max(1, min(by_bytes, by_time, self._range_items * 4, 1024))
+        wide = max(1, min(by_bytes, by_time, self._range_items * 4, RANGE_ITEMS))
         self._range_items = 1 << (wide.bit_length() - 1)  # few distinct sizes, so that buffers can be reused
+        self._queues.per_call = min(self._range_items, self._per_call, RANGE_ITEMS if self._even else UNEVEN_ITEMS)
 
     def close(self) -> None:
         """Ends the threads and frees their results. May be called any number of times, from any thread."""
@@ -273,9 +324,40 @@ def _run_thread(queues: _Queues) -> None:
     me = threading.get_ident()
     while (range_ := queues.todo.get()) is not None and not queues.over:
         queues.busy[me] = range_
-        result = _compute_range(queues.compute, *range_)
+        for result in _results(queues, *range_):
+            if queues.over:
+                break
+            queues.done.put(result)
+            del result
         queues.busy.pop(me, None)
         if queues.over:
             return
-        queues.done.put(result)
+
+
+def _results(queues: _Queues, lo: int, hi: int) -> Iterator[_Result]:
+    """Computes a range in calls of few items; hands over what it has before it waits, and when that is enough."""
+    held: list[Any] = []
+    began, seconds, size = lo, 0.0, 0
+    while lo < hi:
+        if not queues.may_start(lo):
+            if held:
+                yield _Result(began, lo, held, seconds, None)
+                held, began, seconds, size = [], lo, 0.0, 0
+            if not queues.wait_to_start(lo):
+                return
+        stop = min(hi, lo + queues.per_call)
+        result = _compute_range(queues.compute, lo, stop)
+        if not held and (stop == hi or result.error is not None):
+            yield result
+            return
+        held.extend(result.items)
+        seconds += result.seconds
+        if result.error is not None or stop == hi:
+            yield _Result(began, stop, held, seconds, result.error)
+            return
+        lo = stop
+        size += sum(map(queues.size_of, result.items))
         del result
+        if size >= queues.range_bytes:
+            yield _Result(began, lo, held, seconds, None)
+            held, began, seconds, size = [], lo, 0.0, 0

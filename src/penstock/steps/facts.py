@@ -48,6 +48,7 @@ class RowFacts:
     bounds: Bounds = field(default_factory=Bounds)  # of the values of `ids`
     own_labels: bool = False  # labels were made by Penstock, from the tokens
     certain: bool = True  # picks alone determine what `fetch` returns: no filter, no user function
+    even: bool = False  # all rows have the same number of bytes
     weighs: bool = False  # `Node.costs` is known
     stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle stays near these
     ahead: int = 1 << 14  # rows to pick in one call: many where a pick is arithmetic, fewer where it costs memory

@@ -119,6 +119,7 @@ class _Packed(ContentNode):
             ids=frozenset({"input_ids", "labels"}),
             bounds=Bounds(0, most) if step.labels is None else Bounds(loss_runs.IGNORE, most),
             weighs=True,
+            even=True,
             stretches=self.plan.table[:, 0] if isinstance(self.plan, PackPlan) else _chunk_stretches(self.plan),
             ahead=max(1, min(AHEAD, (1 << 30) // step.length)),
             per_batch=PackedBatchColumns(step.length, slots, step.labels is not None),

@@ -29,7 +29,7 @@ from penstock.steps.pad_rows import PadNode, PadRecipe
 from penstock.steps.picks import Picks
 from penstock.steps.rows import Memory
 
-_MEMORY = Memory(np.dtype(np.int64), Buffers())
+_MEMORY = Memory(np.dtype(np.int64), Buffers(64 << 20))
 
 
 @dataclass(frozen=True)

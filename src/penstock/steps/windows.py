@@ -107,7 +107,8 @@ class _Windowed(ContentNode):
         super().__init__(child)
         self.source, self.length, self.stride, self.size = source, length, stride, count
         bounds = Bounds(0, self.facts.bounds.most)
-        self.facts = replace(self.facts, ids=frozenset({"input_ids", "labels"}), bounds=bounds, own_labels=True)
+        ids = frozenset({"input_ids", "labels"})
+        self.facts = replace(self.facts, ids=ids, bounds=bounds, own_labels=True, even=True)
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return Picks(position, epoch)

@@ -114,12 +114,16 @@ def main(fds: tuple[Any, ...], shape: tuple[Any, ...], share: tuple[Any, ...], p
             mine.length,
             threads=job.threads,
             ahead=max(1, job.threads),
-            max_bytes=max(1, job.max_bytes // 2),
+            max_bytes=max(1, job.max_bytes * mine.every),
             size_of=nbytes,
+            per_call=work.per_call,
+            ahead_of=lambda j: mine.first + j * mine.every - int(writer.ring.consumer[0]),
+            known_bytes=lambda: int(writer.ring.consumer[1]),
         )
         writer.at_end = run.close
         for columns in run:
             writer.put(columns, news())
+            del columns  # not kept while the next one is computed
     except Exception as error:  # SystemExit goes on: the parent then reports the exit code
         writer.send(("error", failure(error), news()))
     writer.wait_for_end()

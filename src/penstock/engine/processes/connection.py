@@ -113,6 +113,12 @@ class ChildConnection:
         self._send(TAKEN)
         return assemble(outline, arrays)
 
+    def moved(self, step: int, size: int) -> None:
+        """Says which step the consumer needs next, and the size of a batch: children then keep to the byte bound."""
+        self._ring.consumer[:] = step, size
+        if self._returned and size > self._max_lent:
+            self._send()  # large slots are returned at once, not with the next message
+
     def _send(self, *codes: int) -> None:
         message = bytearray(codes)
         while self._returned:

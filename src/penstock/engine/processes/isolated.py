@@ -80,6 +80,7 @@ class Isolated:
         self._every = workers if stop is None else max(1, min(workers, stop - start))
         self._ahead = min(-(-ahead // self._every), MAX_AHEAD)
         self._max_bytes = max(1, max_bytes // self._every)
+        self._batch_bytes = 0  # of the largest of the last batches; 0 before the first
         self._lock = threading.RLock()
         self._closed = False
         self._links: list[ChildConnection] = []
@@ -108,7 +109,9 @@ class Isolated:
         length = None if self._stop is None else -(-(self._stop - first) // self._every)
         careful = max(0, -(-(careful_to - first) // self._every))
         slots = self._ahead + 1 + LENT
-        return ChildConnection(ChildSteps(first, self._every, length, careful), self._payload, slots, self._max_bytes)
+        link = ChildConnection(ChildSteps(first, self._every, length, careful), self._payload, slots, self._max_bytes)
+        link.moved(self._taken, self._batch_bytes)
+        return link
 
     def __iter__(self) -> Isolated:
         return self
@@ -123,6 +126,8 @@ class Isolated:
         batch = self._work.output.deliver(columns)
         self._work.stats.delivered(time.perf_counter() - began)
         self._taken += 1
+        for link in self._links:
+            link.moved(self._taken, self._batch_bytes)
         return batch
 
     def _next_columns(self, k: int) -> tuple[Columns, Any]:
@@ -135,6 +140,7 @@ class Isolated:
                 continue
             if kind == "batch":
                 *parts, report = content
+                self._batch_bytes = max(parts[1], self._batch_bytes - (self._batch_bytes >> 3), 1)
                 return link.columns(*parts), link.gained(report)
             if kind == "ready":
                 link.ready = time.perf_counter()

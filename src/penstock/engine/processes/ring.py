@@ -14,6 +14,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,8 @@ class Ring:
         self.memory = mmap.mmap(fd, shape.bytes)
         # For each thread: first step, end step, and whether it computes them now.
         self.in_progress: NDArray[np.int64] = np.frombuffer(self.memory, np.int64, THREADS * 3).reshape(THREADS, 3)
+        # What the parent writes for all its children: the step that is needed next, and the bytes of the last batch.
+        self.consumer: NDArray[np.int64] = np.frombuffer(self.memory, np.int64, 2, THREADS * 3 * 8)
         self._reserved = [0] * shape.slots
 
     @classmethod
@@ -89,6 +92,18 @@ class Ring:
             while done < size:
                 done += os.pwrite(self.fd, bytes(min(SMALLEST, size - done)), start + done)
         self._reserved[slot] = size
+
+    def release(self, slot: int) -> None:
+        """Returns the memory of a free slot to the system, where it can take it back."""
+        if self._reserved[slot] and hasattr(mmap, "MADV_REMOVE"):
+            with suppress(OSError):
+                self.memory.madvise(mmap.MADV_REMOVE, self._start(slot), self._reserved[slot])
+                self._reserved[slot] = 0
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of all slots that are allocated."""
+        return sum(self._reserved)
 
     def part(self, slot: int, size: int) -> NDArray[np.uint8]:
         """The first bytes of a slot as a new array, which is freed with its last view."""

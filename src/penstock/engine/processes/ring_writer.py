@@ -70,6 +70,8 @@ class RingWriter:
                     self._untaken.pop(0)
                 else:
                     self._free.append(code)
+                    if self.ring.reserved > self.max_bytes:
+                        self.ring.release(code)
             self._changed.notify_all()
 
     def wait_for_end(self) -> None:
