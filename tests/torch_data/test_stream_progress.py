@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock import StateError
 from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
-from penstock.torch_data.stream_progress import Layer, from_json, remaining, simplified, to_json
+from penstock.torch_data.stream_progress import Layer, from_json, numbered, remaining, simplified, to_json
 
 LAYERS = st.lists(
     st.builds(Layer, st.integers(1, 4), st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 9)),
@@ -64,6 +64,12 @@ def numbers(n):
     return [{"n": i} for i in range(n)]
 
 
+def left(dataset):
+    """What is left of a restored stream."""
+    start, layers = simplified(dataset._base)
+    return (placed for _, placed in numbered(dataset.elements(start, 0), start, layers))
+
+
 def n_of(record):
     return {"x": record["n"]}
 
@@ -76,7 +82,7 @@ def test_an_epoch_resumed_hundreds_of_times_in_the_middle_of_a_turn(batch_size, 
         dataset = StreamingPreprocessedDataset(numbers(n), n_of, 9, rank=0, world_size=1)
         if state is not None:
             dataset.load_state_dict(state)
-        placed = [int(dataset.rows([p])[0]["x"]) for p in dataset._remaining(dataset._base)]
+        placed = [int(dataset.rows([p])[0]["x"]) for p in left(dataset)]
         if not placed:
             break
         turns = [placed[0::2], placed[1::2]]
@@ -97,7 +103,7 @@ def test_as_many_runs_as_it_takes_with_large_batches():
         state = dataset.state_after(1, batch_size=64, num_workers=4)
         dataset.load_state_dict(json.loads(json.dumps(state)))
         layers = max(layers, len(state["given"]))
-    rest = [placed[0] for placed in islice(dataset._remaining(dataset._base), 2000)]
+    rest = [placed[0] for placed in islice(left(dataset), 2000)]
     seen = set(range(rest[-1])) - set(rest)
     assert 2 < layers < 20
     assert len(seen) == 150 * 64

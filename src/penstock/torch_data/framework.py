@@ -15,6 +15,11 @@ def can_pin() -> bool:
     return bool(torch.cuda.is_available() or (hasattr(torch, "accelerator") and torch.accelerator.is_available()))
 
 
+def pinned(batch: Any) -> Any:
+    """The batch in pinned memory, as torch's DataLoader pins it."""
+    return need("torch.utils.data._utils.pin_memory", extra="torch").pin_memory(batch)
+
+
 def worker() -> tuple[int, int, int]:
     """Number of this DataLoader worker, how many there are (0 outside of workers), and its seed."""
     info: Any = data.get_worker_info()

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.optional import need
 from penstock.core.pickling import with_functions
 from penstock.core.randomness import U64
 from penstock.engine.loader import Loader
 from penstock.engine.row_loader import RowBatches, row_definition
 from penstock.order.shard import equal_rows
 from penstock.torch_data.epoch_collate import EpochCollate, EpochRows, SentCollate
-from penstock.torch_data.framework import torch
+from penstock.torch_data.framework import pinned, torch
 from penstock.torch_data.loaders import CoreDataLoader, CoreSampler
 from penstock.torch_data.user_objects import is_random, rows_of
 
@@ -104,9 +103,7 @@ def _make(rows: DatasetRows, first: int, numbers: NDArray[np.int64], _: U64 | No
     if rows.collate is None:
         return rows.of_rank(numbers, 0)
     made = rows.collate(rows_of(rows.dataset, rows.of_rank(numbers, first)))
-    if not rows.pin:
-        return made
-    return need("torch.utils.data._utils.pin_memory", extra="torch").pin_memory(made)
+    return pinned(made) if rows.pin else made
 
 
 def _at(loader: Loader, step: int, output: RowBatches) -> Any:

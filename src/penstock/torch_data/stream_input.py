@@ -2,7 +2,7 @@
 
 Data with random access (lists, datasets, JSON lines) is never read through: its elements are record numbers, and a
 record is read when it is needed. The elements of an iterable are the records themselves; starting at a position costs
-reading everything before it.
+reading everything before it. A Hugging Face stream of several shards has lanes, which can be read one without another.
 """
 
 from __future__ import annotations
@@ -13,25 +13,31 @@ from typing import Any, Protocol
 
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
 from penstock.core.pickling import Portable
+from penstock.sources.hf_stream import lane_of, lanes_of
 from penstock.sources.records import Records, data_kind, read_each, records_of
 from penstock.torch_data.hidden_workers import without_worker_info
 from penstock.torch_data.user_objects import is_sharded, set_stream_epoch
 
 _HF_ROWS = 32  # rows read from an HF stream per call
+_LANE_ROWS = 128  # the same for all lanes together
 
 
 class StreamInput(Protocol):
-    """Elements in a fixed order. `sharded`: each rank's input already holds only this rank's records."""
+    """Elements in a fixed order. `sharded`: each rank's input already holds only this rank's records.
+
+    `lanes`: the number of parts that can be read one without another.
+    """
 
     sharded: bool
+    lanes: int
 
-    def elements(self, start: int) -> Iterator[Any]: ...
+    def elements(self, start: int, epoch: int, lane: int = 0, lanes: int = 1) -> Iterator[Any]:
+        """The elements of an epoch from a number on, of one of `lanes` lanes."""
+        ...
 
     def records(self, elements: Sequence[Any]) -> list[Any]: ...
 
     def name(self, position: int, element: Any) -> str: ...
-
-    def set_epoch(self, epoch: int) -> None: ...
 
     def fingerprint(self) -> str:
         """Identity of the records; empty if it cannot be computed without reading the full stream."""
@@ -41,7 +47,7 @@ class StreamInput(Protocol):
 class NumberedInput:
     """Records with random access."""
 
-    sharded = False
+    sharded, lanes = False, 1
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -49,7 +55,7 @@ class NumberedInput:
     def __len__(self) -> int:
         return len(self._records)
 
-    def elements(self, start: int) -> Iterator[int]:
+    def elements(self, start: int, epoch: int, lane: int = 0, lanes: int = 1) -> Iterator[int]:
         return iter(range(start, len(self._records)))
 
     def records(self, elements: Sequence[int]) -> list[Any]:
@@ -57,9 +63,6 @@ class NumberedInput:
 
     def name(self, position: int, element: int) -> str:
         return self._records.name(element)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Does nothing: the order of numbered records is fixed."""
 
     def fingerprint(self) -> str:
         return self._records.fingerprint()
@@ -70,15 +73,16 @@ class IterableInput(Portable):
 
     def __init__(self, source: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
         self.source, self.sharded = source, is_sharded(source)
+        self.lanes = lanes_of(source) if data_kind(source) == "hf stream" else 1
 
-    def elements(self, start: int) -> Iterator[Any]:
-        return islice(self._checked(), start, None)
+    def elements(self, start: int, epoch: int, lane: int = 0, lanes: int = 1) -> Iterator[Any]:
+        return islice(self._checked(epoch, lane, lanes), start, None)
 
-    def _checked(self) -> Iterator[Any]:
-        """All elements; an error of the user's iterator names the record where it happened."""
+    def _checked(self, epoch: int, lane: int, lanes: int) -> Iterator[Any]:
+        """All elements of a lane; an error of the user's iterator names the record where it happened."""
         count = 0
         try:
-            for element in without_worker_info(self._iterate):
+            for element in without_worker_info(lambda: self._iterate(epoch, lane, lanes)):
                 yield element
                 count += 1
         except PenstockError:
@@ -87,13 +91,16 @@ class IterableInput(Portable):
             raise UserCodeError(
                 "the next record from the stream",
                 got=f"{type(error).__name__}: {str(error)[:300]}",
-                where=f"record {count} of the stream",
+                where=f"record {count} of the stream" + (f", lane {lane} of {lanes}" if lanes > 1 else ""),
                 fix="fix the iterable; skip_errors only skips records that the prompt engine rejects",
             ) from error
 
-    def _iterate(self) -> Iterable[Any]:
+    def _iterate(self, epoch: int, lane: int, lanes: int) -> Iterable[Any]:
+        if lanes > 1:
+            return _hf_rows(lane_of(self.source, lane, lanes, epoch), max(1, _LANE_ROWS // lanes))
+        set_stream_epoch(self.source, epoch)
         if data_kind(self.source) == "hf stream":
-            return _hf_rows(self.source)
+            return _hf_rows(self.source, _HF_ROWS)
         return self.source() if callable(self.source) else self.source
 
     def records(self, elements: Sequence[Any]) -> list[Any]:
@@ -102,17 +109,13 @@ class IterableInput(Portable):
     def name(self, position: int, element: Any) -> str:
         return f"position {position} of the stream"
 
-    def set_epoch(self, epoch: int) -> None:
-        """Passes the epoch to streams that do their own shuffling."""
-        set_stream_epoch(self.source, epoch)
-
     def fingerprint(self) -> str:
         return ""
 
 
-def _hf_rows(stream: Any) -> Iterator[dict[str, Any]]:
+def _hf_rows(stream: Any, rows: int) -> Iterator[dict[str, Any]]:
     """Rows of an HF stream, read in batches, which is cheaper than one by one."""
-    for batch in stream.iter(batch_size=_HF_ROWS):
+    for batch in stream.iter(batch_size=rows):
         names = list(batch)
         for values in zip(*batch.values(), strict=True):
             yield dict(zip(names, values, strict=True))

@@ -1,21 +1,24 @@
 """A torch DataLoader over a stream, whose batch n is the same for any number of workers, and which resumes exactly.
 
-`engine.stream_loader` keeps the position; here rows are made and collated, in this process or in torch's workers.
-Worker w of W makes global batches w, w + W, ..., and torch returns them in turn. A skipped record leaves its batch one
-row shorter, so that no other batch changes. Every worker reads the full stream; only the one whose turn it is makes
-rows.
+`engine.stream_loader` keeps the position; here rows are made and collated, in this process or in torch's workers. A
+skipped record leaves its batch one row shorter, so that no other batch changes.
+
+Worker w of W makes global batches w, w + W, ..., and torch returns them in turn. Every worker goes through all
+elements; only the one whose turn it is makes rows. Elements of data with random access are numbers, which cost nothing.
+Of a stream with lanes each worker reads only its own: see `stream_lanes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.core.pickling import with_functions
 from penstock.engine.stream_loader import Made, StreamLoader
 from penstock.plan.stream_batches import Cut, Placed, Share
 from penstock.torch_data.epoch_collate import StreamCollate, collate_at
-from penstock.torch_data.framework import data, torch
+from penstock.torch_data.framework import data, pinned, torch
+from penstock.torch_data.stream_lanes import WorkerLanes, merged
 from penstock.torch_data.user_objects import is_random
 
 # Options that the outer DataLoader passes on to the inner one.
@@ -49,8 +52,14 @@ class PositionStream(Protocol):
 
     def shard(self, rank: int, world_size: int) -> PositionStream: ...
 
-    def elements(self, start: int, epoch: int) -> Iterator[Placed]:
-        """(position, element) pairs of all ranks, from a position of an epoch on."""
+    @property
+    def lanes(self) -> int:
+        """The number of parts that can be read one without another; the lane of a position is its remainder."""
+        ...
+
+    def elements(self, start: int, epoch: int, lanes: Sequence[int] | None = None) -> Iterator[Placed]:
+        """(position, element) pairs of all ranks, from a position of an epoch on; of some lanes only, if they are
+        named."""
         ...
 
     def rows(self, placed: list[Placed]) -> list[Any]:
@@ -100,13 +109,24 @@ class CollatedStream:
         return Cut(self.batch_size * world, "drop" if self.drop_last else "repeat", rank, world)
 
     def make(self, share: Share, epoch: int) -> tuple[Any, int]:
-        made = zip(share.placed, self.dataset.rows(share.placed), strict=True)
-        rows = [(position, row) for (position, _), row in made if row is not None]
+        return self.collated(share.placed, self.dataset.rows(share.placed), epoch), 0
+
+    def make_of_rows(self, share: Share, epoch: int) -> Any:
+        """The batch of elements that are a `LaneRow` each."""
+        rows = [
+            each.value if each.made else self.dataset.rows([(position, each.value)])[0]
+            for position, each in share.placed
+        ]
+        return self.collated(share.placed, rows, epoch)
+
+    def collated(self, placed: list[Placed], made: list[Any], epoch: int) -> Any:
+        """The batch of some rows, or None if all of them were skipped."""
+        rows = [(position, row) for (position, _), row in zip(placed, made, strict=True) if row is not None]
         if not rows:
-            return None, 0
+            return None
         if is_random(self.collate):
-            return collate_at(self.collate, epoch, [position for position, _ in rows], [row for _, row in rows]), 0
-        return self.collate([row for _, row in rows]), 0
+            return collate_at(self.collate, epoch, [position for position, _ in rows], [row for _, row in rows])
+        return self.collate([row for _, row in rows])
 
     def __getstate__(self) -> dict[str, Any]:
         return with_functions(self.__dict__)
@@ -162,16 +182,23 @@ class StreamDataLoader(data.DataLoader):  # type: ignore[misc]
         if not self.num_workers and not self.pin_memory:
             yield from self.loader.batches(epoch, start)
             return
+        kind = WorkerLanes if self.num_workers > 1 and self.dataset.lanes > 1 else WorkerBatches
         inner, self._kept = self._kept, None
-        if inner is None:
+        if inner is None or not isinstance(inner.dataset, kind):
             options = {name: getattr(self, name) for name in _OPTIONS}
-            inner = data.DataLoader(WorkerBatches(self._stream), batch_size=None, collate_fn=_as_is, **options)
+            inner = data.DataLoader(kind(self._stream), batch_size=None, collate_fn=_as_is, **options)
         inner.dataset.begin[0], inner.dataset.begin[1] = epoch, start
         try:
-            yield from inner
+            yield from self._from_lanes(iter(inner), epoch) if kind is WorkerLanes else inner
         finally:
             if self.persistent_workers:
                 self._kept = inner
+
+    def _from_lanes(self, items: Iterator[Any], epoch: int) -> Iterator[Made]:
+        cut = self._stream.cut()
+        for each in cut.rounds(merged(items, self.num_workers)):
+            batch = self._stream.make_of_rows(cut.share(each.placed), epoch)
+            yield Made(each.next, each.last, pinned(batch) if self.pin_memory else batch)
 
     @property
     def epoch(self) -> int:

@@ -100,6 +100,23 @@ def remaining(layers: list[Layer]) -> Iterator[bool]:
         yield True
 
 
+def numbered(
+    placed: Iterator[tuple[int, Any]], start: int, layers: list[Layer]
+) -> Iterator[tuple[int, tuple[int, Any]]]:
+    """The (position, element) pairs from `start` on that were not consumed before, each with the number of such
+    positions before it. Positions without an element count too."""
+    if not layers:
+        yield from ((each[0] - start, each) for each in placed)
+        return
+    wanted, at, turn, want = remaining(layers), start, -1, False
+    for each in placed:
+        while at <= each[0]:
+            want, at = next(wanted), at + 1
+            turn += want
+        if want:
+            yield turn, each
+
+
 def to_json(layers: list[Layer]) -> list[Any]:
     """[world, rounds] or [world, rounds, start] of each layer, simplified."""
     begin, rest = simplified(layers)

@@ -12,9 +12,10 @@ from penstock.core.errors import UsageError
 from penstock.torch_data.framework import torch, worker
 
 MAX_WORKERS = 1024
-_EPOCH, _RESTORES, _RESUMING, _LATEST, _RECORDS, _FIELDS = range(6)
+_EPOCH, _RESTORES, _RESUMING, _LATEST, _RECORDS, _LANES, _EVEN, _FIELDS = range(8)
 # Values of _RESUMING besides the key of the iteration that resumes: none has started yet; a later one has started.
 _WAITING, _OVER = 0, -1
+_NO_GAP = 1 << 62
 
 
 class WorkerState:
@@ -22,7 +23,7 @@ class WorkerState:
 
     def __init__(self) -> None:
         self._shared = torch.zeros(_FIELDS + 1 + MAX_WORKERS, dtype=torch.int64).share_memory_()
-        self._shared[_RESUMING] = _OVER
+        self._shared[_RESUMING], self._shared[_EVEN] = _OVER, _NO_GAP
 
     def copy(self) -> WorkerState:
         """An independent copy."""
@@ -47,12 +48,23 @@ class WorkerState:
         """Called after a state was loaded: the next iteration resumes from it. Returns the number of this restore."""
         self._shared[_FIELDS:] = 0
         self._shared[_EPOCH], self._shared[_RESUMING], self._shared[_LATEST] = epoch, _WAITING, 0
+        self._shared[_EVEN] = _NO_GAP
         self._shared[_RESTORES] += 1
         return self.restores
 
     def start_epoch(self, epoch: int) -> None:
         """Moves to the start of an epoch and forgets a restored position."""
         self._shared[_EPOCH], self._shared[_RESUMING], self._shared[_LATEST] = epoch, _OVER, 0
+        self._shared[_EVEN] = _NO_GAP
+
+    def gap(self, turns: int) -> None:
+        """Called when a reader finds no record at one of its positions, after `turns` turns: a lane has ended."""
+        self._shared[_EVEN] = min(int(self._shared[_EVEN]), turns)
+
+    @property
+    def even_turns(self) -> int:
+        """The number of turns in which every reader found a record, as far as they have read."""
+        return int(self._shared[_EVEN])
 
     @property
     def restores(self) -> int:
@@ -71,6 +83,15 @@ class WorkerState:
     @epoch.setter
     def epoch(self, epoch: int) -> None:
         self._shared[_EPOCH] = epoch
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes in which the stream is read, also by workers that were started before."""
+        return int(self._shared[_LANES])
+
+    @lanes.setter
+    def lanes(self, lanes: int) -> None:
+        self._shared[_LANES] = lanes
 
     @property
     def workers(self) -> int:

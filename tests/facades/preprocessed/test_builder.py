@@ -245,10 +245,13 @@ def test_a_stream_of_known_length_has_one(drop_last):
         builder = DataLoaderBuilder().with_dataset(dataset).with_batch_size(4).with_distributed(rank, 2)
         return builder.with_drop_last(drop_last).build()
 
-    for n in (7, 8, 9, 23):
+    for n in (8, 9, 23) if drop_last else (7, 8, 9, 23):
         for rank in range(2):
             loader = build(numbers(n), rank)
             assert len(loader) == len(list(loader))
+    if drop_last:
+        with pytest.raises(UsageError, match="at least one batch in the stream"):
+            list(build(numbers(7), 0))
     with pytest.raises(TypeError, match="no length"):
         len(build(lambda: iter(numbers(9)), 0))
 

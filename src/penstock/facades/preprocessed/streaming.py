@@ -2,8 +2,13 @@
 
 The order is one sequence of positions, the same for any number of workers and ranks: the stream's own order, or a
 local shuffle by (seed, epoch, position). Reader c of C (workers x ranks) takes positions c, c + C, c + 2C ...: no
-position is lost or read twice, whatever the counts. Every reader iterates the full stream but makes only the rows of
-its own positions; of data with random access it reads only its own records.
+position is lost or read twice, whatever the counts. A reader makes only the rows of its own positions; of data with
+random access it reads only its own records.
+
+A Hugging Face stream of several shards is read in lanes (`sources.hf_stream`). Record i of lane g of G has position
+i * G + g, so the lanes take turns; where a lane has ended its positions are missing. A reader opens only the lanes that
+hold its positions: G / gcd(G, C) of them. A lane is shuffled on its own, with its part of the buffer. Any other
+iterable is iterated in full by every reader.
 
 A state is a few numbers. The shuffle buffer is not in it, because its contents are a function of the position. Resuming
 costs reading an iterable from its beginning to the position, without making rows, or computing about
@@ -13,9 +18,13 @@ buffer_size * log(buffer_size) numbers for lists, datasets and JSON lines.
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from heapq import merge
+from math import gcd
+from operator import itemgetter
 from typing import Any
 
 from penstock.core import hashing, randomness
@@ -29,12 +38,14 @@ from penstock.torch_data.accelerate import refuse_sharding_twice, sharded_among
 from penstock.torch_data.framework import data, torch
 from penstock.torch_data.framework import worker as reader
 from penstock.torch_data.stream_input import stream_input
-from penstock.torch_data.stream_progress import Layer, from_json, remaining, simplified, to_json
+from penstock.torch_data.stream_progress import Layer, from_json, numbered, simplified, to_json
 from penstock.torch_data.worker_state import WorkerState
 
+_log = logging.getLogger("penstock")
 _COUNTERS = 64  # counters of skipped records, so that worker processes do not write to the same one
 
 Row = dict[str, Any]
+Placed = tuple[int, Any]
 
 
 @dataclass
@@ -65,7 +76,9 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
     A record that the engine skips (it returns None) is left out and counted in `skipped`, over all workers; so is one
     that fails with `skip_errors=True`. `ledger` names those of this process. The order depends on `set_epoch`.
 
-    Every process must read all records, so an iterable that splits itself among DataLoader workers does not see them.
+    Of a datasets.IterableDataset with several shards each worker opens only its own, as long as the dataset's steps
+    treat every record alone (no `take`, `skip`, batched function or function of the index). Any other iterable is read
+    in full by every process, so one that splits itself among DataLoader workers does not see them.
 
     `state_dict()` is for iteration in this process, or inside a worker, where torchdata's `StatefulDataLoader` calls
     it. With workers, `DataLoaderBuilder` returns a DataLoader with an exact state, one for all ranks; for your own
@@ -98,6 +111,7 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         self.buffer_size, self.skip_errors, self.seed = buffer_size, skip_errors, int(seed)
         self.rank, self.world_size = rank, world_size
         self._shared = WorkerState()
+        self._shared.lanes = self.input.lanes
         self._sent: tuple[int, int, int] | None = None  # process id, rank and world size where this was pickled
         self.ledger = Ledger()
         self._counts = torch.zeros(_COUNTERS, dtype=torch.int64).share_memory_()
@@ -126,20 +140,32 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
 
     def _rows_of(self, walk: _Iteration) -> Iterator[Row]:
         """The remaining rows of one reader; turns that all readers have completed are skipped."""
-        mine = walk.worker * walk.world + walk.rank
-        layers = [*walk.base, Layer(walk.readers, [walk.turns])]
-        for turn, placed in enumerate(self._remaining(layers, walk.epoch), walk.turns * walk.readers):
-            if turn % walk.readers == mine:
-                walk.turns = turn // walk.readers + 1
+        mine, readers = walk.worker * walk.world + walk.rank, walk.readers
+        first = walk.turns * readers
+        start, layers = simplified([*walk.base, Layer(readers, [walk.turns])])
+        shared = 1 if layers else gcd(self.lanes, readers)
+        lanes = [lane for lane in range(self.lanes) if (lane - (mine - first + start)) % shared == 0]
+        if mine == 0 and 1 < readers != shared:
+            self._say_what_is_read(len(lanes), readers)
+        for turn, placed in numbered(self.elements(start, walk.epoch, lanes), start, layers):
+            if (turn + first) % readers == mine:
+                self._note_gap(walk, (turn + first) // readers)
+                walk.turns = (turn + first) // readers + 1
                 (row,) = self.rows([placed])
                 if row is not None:
                     yield row
+        self._note_gap(walk)
 
-    def _remaining(self, layers: list[Layer], epoch: int) -> Iterator[tuple[int, Any]]:
-        """(position, element) pairs that were not consumed before, in order."""
-        start, layers = simplified(layers)
-        placed = self.elements(start, epoch)
-        return (each for each, wanted in zip(placed, remaining(layers), strict=False) if wanted) if layers else placed
+    def _note_gap(self, walk: _Iteration, turns: int | None = None) -> None:
+        if self.lanes > 1 and turns != walk.turns:
+            self._shared.gap(walk.turns)
+
+    def _say_what_is_read(self, lanes: int, readers: int) -> None:
+        if self.input.lanes > 1:
+            _log.warning(
+                "each of %d readers (workers x ranks) reads %d of the %d lanes of the stream; with a number of readers "
+                "that divides %d every record is read once", readers, lanes, self.lanes, self.lanes,
+            )  # fmt: skip
 
     def __len__(self) -> int:
         """Records of this rank in an epoch, including skipped ones; raises TypeError if unknown."""
@@ -152,16 +178,29 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
             raise TypeError("a stream has no length")
         return len(self.input)
 
-    def elements(self, start: int, epoch: int) -> Iterator[tuple[int, Any]]:
-        """(position, element) pairs of all readers, from a position of an epoch on."""
-        self.input.set_epoch(epoch)
-        return shuffled(self.input.elements, start, self.buffer_size, randomness.key(self.seed, "stream", epoch))
+    @property
+    def lanes(self) -> int:
+        """The number of parts of the stream that can be read one without another."""
+        return self._shared.lanes
 
-    def locate(self, placed: tuple[int, Any]) -> dict[str, Any]:
+    def elements(self, start: int, epoch: int, lanes: Sequence[int] | None = None) -> Iterator[Placed]:
+        """(position, element) pairs of all readers, or of some lanes, from a position of an epoch on."""
+        parts = [self._lane(lane, start, epoch) for lane in (range(self.lanes) if lanes is None else lanes)]
+        return parts[0] if len(parts) == 1 else merge(*parts, key=itemgetter(0))
+
+    def _lane(self, lane: int, start: int, epoch: int) -> Iterator[Placed]:
+        lanes, size = self.lanes, self.buffer_size
+        key = randomness.key(self.seed, "stream", epoch, *([lane] if lanes > 1 else []))
+        size = max(2, -(-size // lanes)) if size > 1 else size
+        first = max(0, -(-(start - lane) // lanes))
+        placed = shuffled(lambda i: self.input.elements(i, epoch, lane, lanes), first, size, key)
+        return placed if lanes == 1 else ((number * lanes + lane, element) for number, element in placed)
+
+    def locate(self, placed: Placed) -> dict[str, Any]:
         """Where an element comes from."""
         return {"source": "stream", "position": placed[0], "record": self.input.name(*placed)}
 
-    def rows(self, placed: Sequence[tuple[int, Any]]) -> list[Row | None]:
+    def rows(self, placed: Sequence[Placed]) -> list[Row | None]:
         """The rows of (position, element) pairs; None for a skipped record."""
         out: list[Row | None] = []
         records = self.input.records([element for _, element in placed])
@@ -274,6 +313,12 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
             )
         workers = max(1, num_workers)
         rounds = [-(-max(0, batches - w) // workers) * batch_size for w in range(workers)]
+        if max(rounds) > self._shared.even_turns:
+            raise StateError(
+                "shards that last as long as each other, to compute a state from the number of batches",
+                got=f"a reader whose shards have ended after {self._shared.even_turns} rows",
+                fix="use DataLoaderBuilder, or torchdata's StatefulDataLoader: these count positions, not rows",
+            )
         state = self._state([*self._restored(), Layer(self.place()[1], rounds)], self.epoch)
         return state | (self._mark if self._restored() else {})
 
@@ -286,7 +331,8 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
 
     def origin(self) -> dict[str, Any]:
         """What decides the order and the rows of this stream; written into every state."""
-        return {"seed": self.seed, "buffer_size": self.buffer_size, **self.identity()}
+        lanes = {"lanes": self.lanes} if self.lanes > 1 else {}
+        return {"seed": self.seed, "buffer_size": self.buffer_size, **lanes, **self.identity()}
 
     def identity(self) -> dict[str, str]:
         """Identity of the engine, and of the records if they have random access (all of them are read, once)."""
@@ -318,17 +364,21 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
             self._mark = {"rank": state["rank"]} if "rank" in state else {}
 
     def check_origin(self, state: dict[str, Any]) -> None:
-        """Raises for a state of another stream."""
+        """Raises for a state of another stream. The lanes are those of the state, or none if it was saved without."""
         older = "engine" not in state  # the first states do not identify engine and records
-        for name, value in self.origin().items():
-            order = name in ("seed", "buffer_size")
-            if state.get(name) != value and (order or not older):
+        lanes = state.get("lanes", 1)
+        expected = self.origin() | {"lanes": lanes if lanes in (1, self.input.lanes) else self.input.lanes}
+        for name, value in expected.items():
+            order = name in ("seed", "buffer_size", "lanes")
+            found = state.get(name, 1 if name == "lanes" else None)
+            if found != value and (order or not older):
                 raise StateError(
                     f"a state of a stream with {name}={value}, which decides the {'order' if order else 'rows'}",
-                    got=f"{name}={state.get(name)!r}"[:80],
+                    got=f"{name}={found!r}"[:80],
                     fix="make the dataset with the arguments it was saved with (records, engine, schema, skip policy, "
                     "seed, buffer_size); workers and ranks may change",
                 )
+        self._shared.lanes = int(lanes)
 
     def _own_turns(self, state: dict[str, Any]) -> int:
         """The completed turns of this worker in a state; 0 for a state of the full stream."""
