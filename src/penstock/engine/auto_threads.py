@@ -1,4 +1,5 @@
-"""Decides with `threads=None` whether threads are worth their cost: `CostMonitor` before, `ThreadTrial` after a start.
+"""Decides with `threads=None` whether threads are worth their cost: `CostMonitor` before, `ThreadTrial` after a start,
+`AutoThreads` for both.
 
 Wall time alone does not show it: on a busy machine a cheap batch looks slow because another process has the core, and
 threads would make that worse. So the first batches, and later ones once batches look slow, are measured in CPU time of
@@ -82,6 +83,36 @@ class ThreadTrial:
         if self._count < self._skip + TRIAL_BATCHES:
             return None
         return self._waited < MAX_SLOWDOWN * self._cost * TRIAL_BATCHES
+
+
+class AutoThreads:
+    """The decision for one `for`: watches batches, tries threads, and settles on a number.
+
+    While `busy`, call `end` after each batch; otherwise when (batch number & RECHECK_MASK) == 0.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.busy = True
+        self.settled: int | None = None
+        self._threads = threads  # to try
+        self._monitor = CostMonitor()
+        self._trial: ThreadTrial | None = None
+
+    def end(self, wall: float, cpu: float, waited: float) -> int | None:
+        """Measures one batch: its seconds, the thread's CPU time before it, and the total time waited. Returns the
+        number of threads to change to, or None."""
+        monitor = self._monitor
+        if self._trial is not None:
+            worth = self._trial.end(wall)
+            if worth is None:
+                return None
+            self.settled = self._threads if worth else 0
+            return None if worth else 0
+        if monitor.watching and monitor.end(wall, cpu):
+            self._trial = ThreadTrial(monitor.cost, self._threads)
+            return self._threads
+        self.busy = monitor.watching if self.busy else monitor.recheck(waited)
+        return None
 
 
 def _waits() -> int:

@@ -2,6 +2,9 @@
 
 Each `for` runs to the end of the current epoch; the next `for` is the next epoch, reshuffled. After leaving a loop
 early, the next `for` continues there. The position moves when a batch is taken, not when it is computed ahead.
+
+A change of position or weights inside a running `for` takes effect at its next batch: what was computed ahead is thrown
+away. A loader has one position, so a new `for` ends the one before it: taking another batch from that one raises.
 """
 
 from __future__ import annotations
@@ -9,22 +12,26 @@ from __future__ import annotations
 import copy
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.cpus import usable_cores
-from penstock.core.errors import UsageError
+from penstock.core.errors import StateError, UsageError
 from penstock.core.pickling import Portable
-from penstock.engine.auto_threads import RECHECK_MASK, CostMonitor, ThreadTrial
+from penstock.engine.auto_threads import RECHECK_MASK, AutoThreads
 from penstock.engine.batches import Batches
+from penstock.engine.loop import Loop
 from penstock.engine.ordered_threads import OrderedThreads
 from penstock.engine.output import Output
 from penstock.engine.rank_guard import refuse_unsharded
 from penstock.engine.stages import Part
 from penstock.engine.stats import Stats
+from penstock.order.shuffle import LARGEST
 from penstock.plan import state as states
 from penstock.plan.build import build
 from penstock.plan.definition import Definition, Mix
@@ -105,11 +112,57 @@ class Loader(Portable, Generic[BatchT]):
         self._stats = Stats()
         self._settled: int | None = None  # with threads=None: the number that was found best
         self._step = 0
+        self._ended = False  # the last batch of an epoch was taken, and the `for` over that epoch has not ended
+        self.moves = 0  # how often the position or the weights were changed, other than by taking a batch
+        self._no_loops()
+
+    def _no_loops(self) -> None:
+        self.loop: Loop | None = None  # the running `for`, which moves the position
+        self._detached: weakref.WeakSet[Loop] = weakref.WeakSet()  # older ones that still deliver batches
 
     def __iter__(self) -> Run[BatchT]:
         refuse_unsharded(self.definition.sharded or self.definition.world > 1, self._shard_line, self._share_all_line)
-        stop = self._ranges.epoch_end(self._step)
-        return _run(self, stop, *self._begin(self._step, stop, self._threads or self._settled or 0))
+        return self._start()
+
+    def _start(self, *, independent: bool = False) -> Run[BatchT]:
+        """What a `for` iterates. If `independent`, a newer one does not end it: it goes on without moving the position.
+
+        Meanwhile there is no position to save: `state_dict` raises.
+        """
+        if self.loop is not None and self.loop.started:
+            self._ended = False  # the loop that took the last batch of an epoch is left
+        self.moves += 1
+        self.loop = loop = Loop(independent)
+        at, stop = self._step, self._loop_end()
+        return _run(self, loop, self.moves, at, stop, *self._begin(at, stop, self._threads or self._settled or 0))
+
+    def _loop_end(self) -> int | None:
+        """The step before which a `for` from the current position ends."""
+        return self._step if self._ended else self._ranges.epoch_end(self._step)
+
+    def _follows(self, loop: Loop) -> bool:
+        """Called when something changed since the last batch of a `for`: whether it goes on at the loader's position.
+
+        If a newer one has begun it does not: it raises, or goes on by itself.
+        """
+        if self.loop is loop:
+            return True
+        loop.detach()
+        self._detached.add(loop)
+        return False
+
+    def _left(self, loop: Loop, moves: int) -> None:
+        """A `for` has ended or was left; `moves` is what it had followed."""
+        self._detached.discard(loop)
+        if self.loop is loop:
+            self.loop = None
+            if self.moves == moves:
+                self._ended = False
+
+    def _move(self, step: int, ended: bool = False) -> None:
+        """Changes the position; a running `for` continues there."""
+        self._step, self._ended = step, ended
+        self.moves += 1
 
     def __len__(self) -> int:
         """Batches in one full epoch."""
@@ -124,8 +177,8 @@ class Loader(Portable, Generic[BatchT]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch."""
-        return self._ranges.at(self._step).epoch
+        """The epoch of the next batch; after the last batch of an epoch still that epoch, until its `for` ends."""
+        return self._ranges.at(self._step).epoch - self._ended
 
     def batch_at(self, step: int) -> BatchT:
         """Computes the batch of any past or future step. Does not move the loader's position."""
@@ -156,12 +209,9 @@ class Loader(Portable, Generic[BatchT]):
 
         Reads no data. A filter or a bad record may replace some of them when the batch is computed.
         """
-        stop = self._ranges.epoch_end(self._step)
-        work = self._work()
-        step = self._step
-        while stop is None or step < stop:
-            yield work.order(step).record
-            step += 1
+        work, step, stop = self._work(), self._step, self._loop_end()
+        steps = count(step) if stop is None else range(step, stop)
+        return (work.order(at).record for at in steps)
 
     def order(self, start: int, stop: int) -> Iterator[Picks]:
         """The planned picks of steps [start, stop), all ranks' rows in order, in blocks. No data is read."""
@@ -186,39 +236,70 @@ class Loader(Portable, Generic[BatchT]):
         StepRanges.start(size, rows, keep)  # raises if an epoch has no batch
         self._rebuild(definition)
         self._rows, self._ranges = rows, self._ranges.then(self._step, self._ranges.row(self._step), rows)
+        self._move(self._step, self._ended)
 
     def seek_epoch(self, epoch: int) -> None:
-        """Moves to the start of an epoch."""
+        """Moves to the start of an epoch. A running `for` goes on with its first batch."""
+        step = self._first_step(epoch)
+        self._ranges = StepRanges.start(self._ranges.size, self._rows, self._ranges.keep)
+        self._move(step)
+
+    def _first_step(self, epoch: int) -> int:
+        """The step at which `seek_epoch(epoch)` begins."""
         size = self._ranges.size
-        if size is None or isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            raise UsageError("an epoch of at least 0 of a loader that has an end", got=repr(epoch))
-        self._ranges = StepRanges.start(size, self._rows, self._ranges.keep)
-        self._step = epoch * self._ranges.steps(self._rows)
+        if size is None or isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch * size < LARGEST:
+            raise UsageError("an epoch of at least 0 of a loader that has an end", got=repr(epoch)[:80])
+        return epoch * self._ranges.steps(self._rows)
 
     def next_epoch(self) -> None:
-        """Skips the rest of the current epoch; does nothing before an epoch's first batch."""
+        """Skips the rest of the current epoch, which ends a running `for`; does nothing before an epoch's first batch.
+
+        The next `for` is the next epoch.
+        """
+        running = self.loop is not None and self.loop.started
         end = self._ranges.epoch_end(self._step)
-        if end is not None and self._ranges.at(self._step).offset:
+        if end is not None and not self._ended and self._ranges.at(self._step).offset:
+            self._move(end, ended=running)
+
+    def _leave_epoch(self) -> None:
+        """Moves to the start of the next epoch, unless the current one has not begun. For a new `for` over it."""
+        end = self._ranges.epoch_end(self._step)
+        if end is not None and not self._ended and self._ranges.at(self._step).offset:
             self._step = end
+        self._ended = False
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run as plain JSON, under 1 KB, the same on every rank."""
-        return states.save(self._plan, self._ranges, self._step)
+        if self._detached:
+            raise StateError(
+                "one `for` over this loader, whose position can be saved",
+                got="an older one that took batches after a newer one began",
+                fix="save in the newest loop, or use a second loader for the inner one",
+            )
+        return states.save(self._plan, self._ranges, self._step, self._ended)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes from a saved state; world size, threads and batch size may differ from when it was saved."""
+        """Resumes from a saved state; world size, threads and batch size may differ from when it was saved.
+
+        A running `for` continues from there.
+        """
         if isinstance(state, dict) and "mix" in state:
             self._rebuild(states.reweighted(self.definition, state["mix"]))
-        self._ranges, self._step = states.restore(state, self._plan, self._ranges, self._rows)
+        self._ranges, step, ended = states.restore(state, self._plan, self._ranges, self._rows)
+        self._move(step, ended)
 
     def set_weights(self, weights: Sequence[float]) -> None:
-        """Changes the weights of a mixture from the next batch on. Earlier batches stay the same."""
+        """Changes the weights of a mixture from the next batch on, also in a running `for`; earlier ones stay the same.
+
+        Batches computed ahead with the old weights are thrown away; with child processes, these start again.
+        """
         origin = self.definition.origin
         stages = [
             *(origin.stages if isinstance(origin, Mix) else ()),
             (self._ranges.row(self._step), tuple(weights)),
         ]
         self._rebuild(states.reweighted(self.definition, stages))
+        self._move(self._step, self._ended)
 
     def _rebuild(self, definition: Definition) -> None:
         self.definition, self._plan = definition, build(definition)
@@ -238,10 +319,12 @@ class Loader(Portable, Generic[BatchT]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Definition, output, options and position; the plan is built again where this arrives."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_plan", "_stats")}
+        here = ("_plan", "_stats", "loop", "_detached")
+        return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _stats=Stats())
+        self._no_loops()
         self._plan = build(self.definition)
 
     def __repr__(self) -> str:
@@ -253,8 +336,10 @@ class Loader(Portable, Generic[BatchT]):
     def _work(self) -> Batches:
         return Batches(self._plan, self._ranges, self.output, self._pad, self._stats, self._even)
 
-    def _begin(self, step: int, stop: int | None, threads: int) -> tuple[Items, Callable[[Any], Any] | None]:
-        """Starts computing batches [step, stop). Returns the items and the function that completes each, if any."""
+    def _begin(
+        self, step: int, stop: int | None, threads: int
+    ) -> tuple[Items, Iterator[Any], Callable[[Any], Any] | None]:
+        """Starts computing batches [step, stop). Returns the items, their iterator, and what completes each, if any."""
         work = self._work()
         if self._workers:
             from penstock.engine.processes.isolated import Isolated
@@ -270,7 +355,7 @@ class Loader(Portable, Generic[BatchT]):
                 timeout=self._timeout,
                 on_death=self._on_worker_death,
             )
-            return isolated, None
+            return isolated, iter(isolated), None
         ordered = OrderedThreads(
             work.batches if threads else work.read,
             step,
@@ -283,23 +368,38 @@ class Loader(Portable, Generic[BatchT]):
             timeout=self._timeout,
             per_call=work.per_call,
         )
-        return ordered, None if threads else work.make
+        return ordered, iter(ordered), None if threads else work.make
 
 
-def _run(loader: Loader[BatchT], stop: int | None, items: Items, deliver: Callable[[Any], Any] | None) -> Run[BatchT]:
-    """One `for` over a loader, up to batch `stop`. Dropping it, leaving the loop or Ctrl-C ends its threads.
+def _run(
+    loader: Loader[BatchT],
+    loop: Loop,
+    moves: int,
+    at: int,
+    stop: int | None,
+    items: Items,
+    take: Iterator[Any],
+    deliver: Callable[[Any], Any] | None,
+) -> Run[BatchT]:
+    """One `for` over a loader, from batch `at` up to batch `stop`. Dropping it, leaving the loop or Ctrl-C ends its
+    threads.
 
     With `threads=None` batches are computed in the trainer's own thread while that is cheaper than handing them over,
     and on threads otherwise, if they help. The batches are the same.
     """
-    clock, stats, at = time.perf_counter, loader._stats, loader._step
-    monitor = CostMonitor() if loader._threads is None and loader._settled is None else None
-    trial: ThreadTrial | None = None
-    watching, move = monitor is not None, -1
-    take = iter(items)
+    clock, stats = time.perf_counter, loader._stats
+    auto = AutoThreads(usable_cores()) if loader._threads is None and loader._settled is None else None
+    measured, threads = auto is not None, loader._threads or loader._settled or 0
+    loop.started = True
     try:
         while True:
-            cpu = time.thread_time() if watching else 0.0
+            if loader.moves != moves:
+                moves = loader.moves
+                if loader._follows(loop):
+                    items.close()
+                    at, stop = loader._step, loader._loop_end()
+                    items, take, deliver = loader._begin(at, stop, threads)
+            cpu = time.thread_time() if measured else 0.0
             began = clock()
             try:
                 batch = next(take)
@@ -307,37 +407,31 @@ def _run(loader: Loader[BatchT], stop: int | None, items: Items, deliver: Callab
                 return
             if deliver is None:
                 now = clock()
-            elif at & 7:
+            else:
+                middle = 0.0 if at & 7 else clock()
                 batch = deliver(batch)
                 now = clock()
-            else:  # one in eight is timed and counted eight times
-                middle = clock()
-                batch = deliver(batch)
-                now = clock()
-                stats.delivered(8 * (now - middle))
+                if middle:  # one in eight is timed and counted eight times
+                    stats.delivered(8 * (now - middle))
             at += 1
-            loader._step = at
-            stats.taken += 1
-            stats.waited += now - began
-            stats.ended = now
-            if stats.began is None:
-                stats.began = began
-            if monitor is not None and (watching or not at & RECHECK_MASK):
-                if watching and monitor.end(now - began, cpu):
-                    move = usable_cores()
-                    trial, monitor, watching = ThreadTrial(monitor.cost, move), None, False
-                else:
-                    watching = monitor.watching if watching else monitor.recheck(stats.waited)
-            elif trial is not None and (worth := trial.end(now - began)) is not None:
-                trial, loader._settled = None, usable_cores() if worth else 0
-                move = -1 if worth else 0
-            if move >= 0:
-                items.close()
-                items, deliver = loader._begin(at, stop, move)
-                take, move = iter(items), -1
+            stats.took(now - began, now)
+            if auto is not None and (measured or not at & RECHECK_MASK):
+                change = auto.end(now - began, cpu, stats.waited)
+                measured = auto.busy
+                if auto.settled is not None:
+                    loader._settled, auto, measured = auto.settled, None, False
+                if change is not None:
+                    items.close()
+                    threads = change
+                    items, take, deliver = loader._begin(at, stop, threads)
+            if not loop.detached:  # nothing is called from here to `yield`: no signal can come in between
+                loader._step = at
+                if at == stop:
+                    loader._ended = True
             yield batch
     finally:
         items.close()
+        loader._left(loop, moves)
 
 
 def _part_bytes(part: Part) -> int:
@@ -345,6 +439,6 @@ def _part_bytes(part: Part) -> int:
 
 
 def _step_number(step: int) -> int:
-    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-        raise UsageError("a step number of at least 0", got=repr(step), fix="steps count from 0 over all epochs")
+    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < LARGEST:
+        raise UsageError("a step number of at least 0", got=repr(step)[:80], fix="steps count from 0 over all epochs")
     return step

@@ -112,12 +112,11 @@ class TorchLoader(Loader[Any], data.DataLoader):  # type: ignore[misc]
     def _counted(self, run: Run[Any]) -> Run[Any]:
         """The batches, while Accelerate is informed of the last one."""
         state: Any = sys.modules["accelerate.state"].GradientState()
-        stop = self._ranges.epoch_end(self._step)
-        self.end_of_dataloader, self.remainder = False, self._rows_of_last(stop)
+        self.end_of_dataloader, self.remainder = False, self._rows_of_last(self._loop_end())
         state._add_dataloader(self)
         try:
             for batch in run:
-                self.end_of_dataloader = self._step == stop
+                self.end_of_dataloader = self._ended
                 yield batch
         finally:
             run.close()

@@ -92,8 +92,8 @@ def counts(value: Any, name: str) -> dict[str, int]:
 # States of a pipeline.
 
 
-def save(plan: Plan, ranges: StepRanges, step: int) -> dict[str, Any]:
-    """The state before batch `step`."""
+def save(plan: Plan, ranges: StepRanges, step: int, ended: bool = False) -> dict[str, Any]:
+    """The state before batch `step`; `ended`: it is the first of an epoch, and the `for` before it has not ended."""
     state = write(
         "pipeline",
         {
@@ -105,6 +105,8 @@ def save(plan: Plan, ranges: StepRanges, step: int) -> dict[str, Any]:
             "stages": [list(stage) for stage in ranges.sections],
         },
     )
+    if ended:
+        state["epoch_end"] = True
     origin = plan.definition.origin
     if isinstance(origin, Mix) and origin.stages:
         state["mix"] = [[start, list(weights)] for start, weights in origin.stages]
@@ -132,8 +134,11 @@ def reweighted(definition: Definition, stages: Any) -> Definition:
     return replace(definition, origin=replace(origin, stages=changes))
 
 
-def restore(state: dict[str, Any], plan: Plan, ranges: StepRanges, rows: int) -> tuple[StepRanges, int]:
-    """The step ranges and the step to resume from. `rows` is the batch size from here on; it may differ from before."""
+def restore(state: dict[str, Any], plan: Plan, ranges: StepRanges, rows: int) -> tuple[StepRanges, int, bool]:
+    """The step ranges, the step to resume from, and whether an epoch ends there.
+
+    `rows` is the batch size from here on; it may differ from before.
+    """
     state = _check(state)
     if state["fingerprint"] != plan.fingerprint:
         raise StateError(
@@ -144,7 +149,7 @@ def restore(state: dict[str, Any], plan: Plan, ranges: StepRanges, rows: int) ->
         )
     step, n = state["step"], state["n"]
     stages = tuple(Section(*stage) for stage in state["stages"])
-    return StepRanges(ranges.size, stages, ranges.keep).then(step, n, rows), step
+    return StepRanges(ranges.size, stages, ranges.keep).then(step, n, rows), step, state.get("epoch_end", False)
 
 
 def _check(given: Any) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from penstock.core.errors import UsageError
 from penstock.core.pickling import with_functions
-from penstock.engine.loader import Loader
+from penstock.engine.loader import Loader, Run
+from penstock.engine.loop import Loop
 from penstock.engine.rank_guard import refuse_unsharded
 from penstock.torch_data.accelerate import refuse_sharding_twice, sharded_among
 from penstock.torch_data.default_collate import made_batch
@@ -91,15 +92,13 @@ class CoreSampler(data.Sampler):  # type: ignore[misc]
         self.loader = loader
         self.restored = False  # whether the position comes from a saved state, and nothing was taken since
         self.read_elsewhere = False  # whether another DataLoader takes its lists, which do not move the position
+        self.wanted: tuple[int, int, int] | None = None  # set inside a `for`: the epoch, and where the loader was
 
     def __iter__(self) -> Iterator[list[int]]:
         refuse_sharding_twice(self.rows.rank, self.rows.world, self.rows.fix)
         refuse_unsharded(self.rows.sharded or (sharded_among() or 1) > 1, *self.rows.lines)
-        return self._lists()
-
-    def _lists(self) -> Iterator[list[int]]:
         self.restored, self.read_elsewhere = False, True
-        yield from self.rows.numbers(self.loader)
+        return iter(self.rows.numbers(self.loader))
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -110,10 +109,31 @@ class CoreSampler(data.Sampler):  # type: ignore[misc]
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """Moves to the start of an epoch, as a DistributedSampler does; a position just restored in it is kept."""
-        if not self.restored or epoch != self.loader.epoch:
+        """Moves to the start of an epoch, as a DistributedSampler does; a position just restored in it is kept.
+
+        A `for` that has taken a batch is not disturbed: the next one begins there.
+        """
+        self.wanted = None
+        loop, running = self.loader.loop, self.loader.epoch
+        if self.restored and epoch == running:
+            return
+        if loop is None or not (loop.started or epoch == running):
             self.loader.seek_epoch(epoch)
             self.restored = False
+        else:
+            self.loader._first_step(epoch)  # raises if there is no such epoch
+            self.wanted = epoch, running, self.loader.step
+
+    def begin(self) -> None:
+        """Called before a new `for`: moves to the next epoch, unless another one was set or the position restored."""
+        wanted, self.wanted = self.wanted, None
+        if wanted is not None:
+            epoch, running, step = wanted
+            if epoch != running or step == self.loader.step:  # some trainers set it after they took the first batch
+                self.loader.seek_epoch(epoch)
+                return
+        if not self.restored:
+            self.loader._leave_epoch()
 
 
 def _rows_of(sampler: Any) -> RankRows:
@@ -131,6 +151,9 @@ def _rows_of(sampler: Any) -> RankRows:
         where="a DataLoader of DataLoaderBuilder, taken apart by a trainer on several devices",
         fix="Trainer(use_distributed_sampler=False), and .with_distributed(rank, world_size) on the builder",
     )
+
+
+_END = object()
 
 
 class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
@@ -155,26 +178,38 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
         sampler = self.batch_sampler
         if isinstance(sampler, CoreSampler):
             refuse_unsharded(sampler.rows.sharded, *sampler.rows.lines)
+            sampler.begin()
+            return self._batches(*self._begin())
         if not sampler.restored:
-            self.loader.next_epoch()
-        if not isinstance(sampler, CoreSampler):
-            return iter(super().__iter__())
-        return self._from_loader() if sampler.rows.makes_batches else self._from_torch()
+            self.loader._leave_epoch()
+        return iter(super().__iter__())
 
-    def _from_loader(self) -> Iterator[Any]:
-        sampler, deliver = self.batch_sampler, self.batch_sampler.rows.deliver
+    def _begin(self) -> tuple[Run, Iterator[Any] | None, Loop | None, int]:
+        """The loader's run from its position, and torch's iterator where torch makes the batches."""
+        sampler, loader = self.batch_sampler, self.loader
+        made = None
+        if sampler.rows.makes_batches:
+            sampler.rows.begin(loader)
+        else:
+            made = iter(super().__iter__())
+            sampler.read_elsewhere = False
         sampler.restored = False
-        sampler.rows.begin(self.loader)
-        for batch in self.loader:
-            yield deliver(batch)
+        return loader._start(independent=True), made, loader.loop, loader.moves
 
-    def _from_torch(self) -> Iterator[Any]:
-        self.batch_sampler.restored = False
-        places = iter(self.loader)
-        for batch in super().__iter__():
-            self.batch_sampler.read_elsewhere = False
-            next(places)
-            yield batch
+    def _batches(self, run: Run, made: Iterator[Any] | None, loop: Loop | None, moves: int) -> Iterator[Any]:
+        """One `for`, which begins again where the position was changed inside it."""
+        loader, deliver = self.loader, self.batch_sampler.rows.deliver
+        while True:
+            if loader.moves != moves and loader.loop is loop:
+                run.close()
+                run, made, loop, moves = self._begin()
+            batch = next(run if made is None else made, _END)
+            if batch is _END:
+                run.close() if made is None else next(run, None)
+                return
+            if made is not None:
+                next(run)
+            yield deliver(batch) if made is None else batch
 
     def __len__(self) -> int:
         """Batches of a complete epoch."""
@@ -207,7 +242,7 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from a saved state."""
         self.loader.load_state_dict(state)
-        self.batch_sampler.restored = True
+        self.batch_sampler.restored, self.batch_sampler.wanted = True, None
 
     def stats(self) -> dict[str, Any]:
         """Seconds per stage, waits and a verdict; see `Loader.stats`."""

@@ -19,6 +19,7 @@ from penstock.core import randomness
 from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
 from penstock.engine.loader import Loader, Run
+from penstock.engine.loop import Loop
 from penstock.engine.output import Output
 from penstock.engine.row_loader import RowBatches, row_definition
 from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
@@ -111,12 +112,14 @@ class DatasetLoader(Loader):
         )
         super().__init__(definition, output, threads=threads, prefetch=max(1, prefetch))
         self.dataset, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
-        self._run: Run | None = None
+        self._run: Run | None = None  # what `next(loader)` takes from, and its loop
+        self._own: Loop | None = None
 
     def __next__(self) -> Batch:
         """The next batch of the epoch; StopIteration at its end, and then the next epoch."""
-        if self._run is None:
+        if self._run is None or self.loop is not self._own:
             self._run = iter(self)
+            self._own = self.loop
         try:
             batch: Batch = next(self._run)
         except StopIteration:
@@ -126,17 +129,18 @@ class DatasetLoader(Loader):
 
     def rewind(self) -> None:
         """Back to the first batch of the first epoch."""
-        self._run, self._step = None, 0
+        self._run = None
+        self._move(0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_run": None}
+        return super().__getstate__() | {"_run": None, "_own": None}
 
     def state_dict(self) -> dict[str, Any]:
         """The position as plain JSON. Of a dataset that is iterated, also the keys drawn before the current pass."""
         state = super().state_dict()
         if self._passes is None:
             return state
-        began = self._passes.began(self.epoch)
+        began = self._passes.began(self.epoch + self._ended)
         return states.write(
             "passes", {"loader": state, "draws": draws_of(self.dataset.rngs) if began is None else began}
         )
