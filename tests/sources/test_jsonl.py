@@ -144,8 +144,8 @@ def test_types_are_held(tmp_path: Path) -> None:
     got = [(e.expected, e.got) for e in caught.value.errors]
     assert got == [
         ("field 'n' of type int", "a string"),
-        ("field 'ids' of type ints", "an array"),
-        ("field 'n' of type int", "a number"),
+        ("field 'ids' of type ints", "a list whose item 0 is 1.5, which is no integer"),
+        ("field 'n' of type int", "1.1805916207174113e+21, beyond 64-bit signed integers"),
     ]
     assert "types={'n': 'object'}" in caught.value.errors[0].fix
     loose = JsonlFiles(path, fields=["n"], types={"n": "object"})
@@ -173,7 +173,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         JsonlFiles(path, fields=["n"], types={"n": "int32"})
     with pytest.raises(UsageError, match="one text field for a one-pass read\n  got:   fields text, n"):
         JsonlFiles(path, field=None).iterate()
-    (tmp_path / "b.jsonl").write_text("[1]\n")
+    (tmp_path / "b.jsonl").write_text("{}\n")
     with pytest.raises(UsageError, match=r"a record to take the fields from(.|\n)*fields=\['text'\]"):
         JsonlFiles(tmp_path / "b.jsonl", field=None)
 

@@ -3,10 +3,15 @@
 A field's type is taken from the first record, or said with `types`, and every record is held to it, so a column has
 one dtype from the first batch to the last. Strings, objects and mixed values are object columns;
 numbers are arrays; lists of numbers are ragged.
+
+Integers are exact or refused: a column of integers holds 64 bits, an object any number of them (the fast parser would
+round what is beyond 64 bits to a float). NaN, Infinity, lone surrogates and bytes that are not UTF-8 are not JSON.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +23,8 @@ from penstock.core.errors import RecordError, UsageError
 
 TYPES = ("str", "int", "float", "bool", "ints", "floats", "object")
 _NUMBER = (int, float)
+_HUGE = 1 << 63
+_TYPED = "write such numbers as strings"
 
 
 def type_of(value: Any) -> str:
@@ -58,7 +65,13 @@ def check_types(types: Mapping[str, str]) -> dict[str, str]:
 
 
 def load(line: bytes | memoryview, where: str) -> dict[str, Any]:
-    """One JSON object, or a `RecordError` that says what is wrong with the line."""
+    """One JSON object with exact integers, or a `RecordError` that says what is wrong with the line."""
+    found: dict[str, Any] = exact(load_fast(line, where), line, where)
+    return found
+
+
+def load_fast(line: bytes | memoryview, where: str) -> dict[str, Any]:
+    """`load`, but integers beyond 64 bits are floats: pass what is used of it through `exact`."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -73,6 +86,36 @@ def load(line: bytes | memoryview, where: str) -> dict[str, Any]:
     return value
 
 
+def exact(value: Any, data: bytes | memoryview, where: str) -> Any:
+    """What `orjson` made of `data`, with integers beyond 64 bits as they were written.
+
+    >>> data = b'{"n": 123456789012345678901}'
+    >>> orjson.loads(data), exact(orjson.loads(data), data, "")
+    ({'n': 1.2345678901234568e+20}, {'n': 123456789012345678901})
+    """
+    if not _holds_huge(value):
+        return value
+    try:
+        return json.loads(bytes(data).decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # more digits than Python converts
+        raise RecordError("numbers that can be held exactly", got=str(error)[:200], where=where, fix=_TYPED) from error
+
+
+def _holds_huge(value: Any) -> bool:
+    """Whether a float in it may have been written as an integer beyond 64 bits."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if type(item) is float:
+            if not -_HUGE < item < _HUGE:
+                return True
+        elif type(item) is dict:
+            stack += item.values()
+        elif type(item) is list:
+            stack += item
+    return False
+
+
 def _not_json(line: bytes, error: orjson.JSONDecodeError, where: str) -> RecordError:
     try:
         line.decode("utf-8")
@@ -83,9 +126,10 @@ def _not_json(line: bytes, error: orjson.JSONDecodeError, where: str) -> RecordE
             where=where,
             fix="convert the file to UTF-8",
         )
-    return RecordError(
-        "valid JSON", got=f"{error.msg} at character {error.pos}: {_sample(line)}", where=where, fix="repair the line"
-    )
+    constant = re.search(rb"[:\[,]\s*(-?(?:NaN|Infinity))\b", line)
+    fix = "repair the line" if constant is None else f"repair the line: write null, {constant[1].decode()} is not JSON"
+    got = f"{error.msg} at character {error.pos}: {_sample(line)}"
+    return RecordError("valid JSON", got=got, where=where, fix=fix)
 
 
 def pick(record: dict[str, Any], name: str, kind: str, where: str, depth: int, *, optional: bool = False) -> Any:
@@ -103,7 +147,7 @@ def pick(record: dict[str, Any], name: str, kind: str, where: str, depth: int, *
     if not fits(value, kind):
         raise RecordError(
             f"field {name!r} of type {kind}",
-            got=_name(value),
+            got=_misfit(value, kind),
             where=where,
             fix="repair the record"
             + ("" if kind == "str" else f", or take it as it comes: types={{{name!r}: 'object'}}"),
@@ -141,6 +185,17 @@ def _column(values: list[Any], kind: str) -> Column:
     if kind in ("int", "float", "bool"):
         return np.array(values, {"int": np.int64, "float": np.float64, "bool": np.bool_}[kind])
     return strings(values)
+
+
+def _misfit(value: Any, kind: str) -> str:
+    """Why a value does not fit: for a list, which item."""
+    if kind in ("ints", "floats") and isinstance(value, list):
+        at = next(i for i, item in enumerate(value) if not fits(item, kind[:-1]))
+        return f"a list whose item {at} is {_misfit(value[at], kind[:-1])}"
+    if kind == "int" and type(value) in _NUMBER:
+        beyond = not -_HUGE <= value < _HUGE
+        return f"{value}, beyond 64-bit signed integers" if beyond else f"{value}, which is no integer"
+    return _name(value)
 
 
 def _name(value: Any) -> str:

@@ -98,8 +98,9 @@ def read_array(paths: Sequence[str]) -> list[Any] | None:
             where=arrays[0],
             fix="write one record a line (.jsonl), which is read piece by piece",
         )
+    data = data.removeprefix(BOM)
     try:
-        return list(orjson.loads(data.removeprefix(BOM)))
+        return list(json_fields.exact(orjson.loads(data), data, arrays[0]))
     except orjson.JSONDecodeError as error:
         raise DataError(
             "a JSON array of records", got=str(error)[:200], where=arrays[0], fix="repair the file"

@@ -2,7 +2,8 @@
 
 Random access goes by a byte-offset index (see `lines`), one pass by `iterate`, which spends nearly all of its time in
 the JSON parser (several hundred MB/s on one core). Blank lines are not records. When a key comes twice in an
-object the last one counts, as in Python. With one text field, other fields are parsed and dropped.
+object the last one counts, as in Python. With one text field, other fields are parsed and dropped. What is not JSON,
+and which numbers are exact, is described in `json_fields`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
-from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources import json_fields
 from penstock.sources.cutting import Piece
@@ -66,18 +67,11 @@ class JsonlFiles(LineSource):
 
     def _first_types(self, fields: Sequence[str] | None) -> dict[str, str]:
         """Columns and types by the first record that can be read."""
-        first: dict[str, Any] = {}
-        for chunk in self.files.chunks(_raw, size=1 << 16):
-            for line in chunk.texts:
-                try:
-                    first = json_fields.load(line.encode("utf-8", "surrogateescape"), "")
-                except RecordError:
-                    continue
-                break
-            if first:
-                break
+        first, problem = self._first_record()
         names = list(fields) if fields is not None else list(first)
         if not names:
+            if problem is not None:  # no line can be read: this is why
+                raise DataError(problem.expected, got=problem.got, where=problem.where, fix=problem.fix)
             raise UsageError(
                 "a record to take the fields from",
                 got="no line that is a JSON object with fields",
@@ -85,6 +79,22 @@ class JsonlFiles(LineSource):
                 fix="name them: fields=['text']",
             )
         return {name: self._asked.get(name, json_fields.type_of(first.get(name))) for name in names}
+
+    def _first_record(self) -> tuple[dict[str, Any], RecordError | None]:
+        """The first record that can be read, and the first error before it."""
+        problem: RecordError | None = None
+        for chunk in self.files.chunks(_raw, size=1 << 16):
+            for line, (file, number, offset) in zip(chunk.texts, chunk.positions, strict=True):
+                where = place(self.paths[file], number, offset)
+                try:
+                    first = json_fields.load(line.encode("utf-8", "surrogateescape"), where)
+                except RecordError as error:
+                    problem = problem or error
+                    continue
+                if first:
+                    return first, problem
+            problem = problem or next(iter(chunk.errors), None)
+        return {}, problem
 
     @property
     def text_column(self) -> str | None:
@@ -111,7 +121,9 @@ class JsonlFiles(LineSource):
         return json_fields.to_columns(rows, self.types)
 
     def _values(self, line: bytes | memoryview, where: str) -> list[Any]:
-        record = json_fields.load(line, where)
+        record = json_fields.load_fast(line, where)
+        if "object" in self.types.values():
+            record = json_fields.exact(record, line, where)
         depth = self.limits.json_depth
         return [
             json_fields.pick(record, name, kind, where, depth, optional=self._optional)

@@ -27,7 +27,7 @@ from penstock.codecs.npy import read_npy
 from penstock.core.columns import Column, stack, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS
-from penstock.sources.json_fields import shallow
+from penstock.sources.json_fields import exact, shallow
 from penstock.steps.base import Context, Step
 from penstock.steps.media import located
 from penstock.steps.node import ContentNode, Fetched, Node
@@ -129,7 +129,10 @@ def _json(data: bytes) -> Any:
     value = orjson.loads(data)
     if not shallow(value, LIMITS.json_depth):
         raise ValueError(f"JSON more than {LIMITS.json_depth} levels deep")
-    return value
+    try:
+        return exact(value, data, "")
+    except RecordError as error:
+        raise ValueError(error.got) from error
 
 
 def _npy(data: bytes) -> Any:
