@@ -89,7 +89,6 @@ HOSTILE = {
     "empty": (b"", "the end of the file after 0 bytes"),
     "one_zero_block": (FINE + bytes(512), "the end of the file"),
     "hidden_after_the_end": (archive(FINE) + FINE, "a zero block with other bytes after it"),
-    "padding_not_zero": (archive(header("x.txt", 4) + b"fine" + b"!" * 508), "other bytes"),
     "compressed": (b"\x1f\x8b\x08" + bytes(600), "a compressed one"),
 }
 
