@@ -217,3 +217,8 @@ def test_cards_and_licences_are_not_data(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").unlink()
     (tmp_path / "a.txt").write_text("one")
     assert len(format_of(str(tmp_path)).open(str(tmp_path))) == 1
+
+
+def test_from_hf_of_a_path_says_how_to_load_it() -> None:
+    with pytest.raises(UsageError, match=r"the path or name 'folder'(.|\n)*datasets\.load_from_disk\(path\)"):
+        ps.from_hf("folder")  # type: ignore[arg-type]

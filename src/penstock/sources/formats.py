@@ -61,7 +61,7 @@ class Format:
             raise UsageError(
                 "a path that can be opened without further arguments",
                 got=self.title,
-                where=str(paths),
+                where=", ".join(_listed(paths)[:3]),
                 fix=f"penstock.{self.read}",
             )
         if self.one_pass and any(os.path.isdir(path) for path in _listed(paths)):

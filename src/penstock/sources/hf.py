@@ -70,6 +70,13 @@ class HFDataset:
         datasets = need("datasets", extra="hf", purpose="for from_hf()")
         if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):
             raise several_splits(dataset)
+        if isinstance(dataset, str | os.PathLike):
+            raise UsageError(
+                "a datasets.Dataset",
+                got=f"the path or name {os.fspath(dataset)!r}",
+                where="from_hf",
+                fix="datasets.load_from_disk(path) of a saved folder, or datasets.load_dataset(name, split=...)",
+            )
         if not isinstance(dataset, datasets.Dataset):
             raise UsageError(
                 "a datasets.Dataset, which is read by number",
