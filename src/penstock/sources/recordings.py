@@ -1,8 +1,9 @@
 """Audio files decoded in full at one rate, with lengths known from headers, for batches planned by duration.
 
 `.bucket([2 * 16000, 8 * 16000], 32)` and `.batch_tokens(60 * 16000)` (a minute of sound a step, padding counted) need
-every length before anything is decoded: one header a file is read, once, about 30 us each, 8 bytes kept. Samples
-count as tokens do in text; there is no stream of samples across files, so `.windows()` and `.pack()` refuse it.
+every length before anything is decoded: one header a file is read, once, about 30 us each, 8 bytes kept (MP3 and Ogg
+files are read completely, since only their frames and pages say how long they are). Samples count as tokens do in
+text; there is no stream of samples across files, so `.windows()` and `.pack()` refuse it.
 """
 
 from __future__ import annotations

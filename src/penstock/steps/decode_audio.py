@@ -131,11 +131,13 @@ class DecodeAudio(MediaStep):
         return out | ({"mask": np.arange(width) < lengths[:, None]} if self.mask else {})
 
     def _one(self, media: Media, key: randomness.U64) -> F32:
-        start = 0.0
-        if self.duration is not None and self.offset == "random":
-            start = self.start(probe(media, limits=self.limits), key)
         samples = decode(
-            media, start=start, duration=self.duration, sample_rate=self.sample_rate, mono=self.mono, limits=self.limits
+            media,
+            start=lambda info: self.start(info, key),
+            duration=self.duration,
+            sample_rate=self.sample_rate,
+            mono=self.mono,
+            limits=self.limits,
         )
         if self.mono or samples.shape[1] == self.channels:
             return samples

@@ -53,10 +53,9 @@ def test_whole_files_and_slices_equal_soundfile(kind, subtype, channels, tmp_pat
         assert whole.dtype == np.float32
         assert whole.shape == reference.shape
         assert np.abs(whole - reference).max() <= TINY
-    with soundfile.SoundFile(io.BytesIO(data)) as sound:
-        sound.seek(4000)
-        expected = sound.read(2000, dtype="float32", always_2d=True)
-    assert np.abs(decode(path, start=0.25, duration=0.125, mono=False) - expected).max() <= TINY
+    for first in (0, 1, 4000, 9001, 14000):  # of the full decode: soundfile's own seek gives silence in this MP3
+        got = decode(path, start=first / 16000, duration=0.125, mono=False)
+        assert np.abs(got - reference[first : first + 2000]).max() <= (TINY if subtype != "OPUS" else 2e-3)
     info = probe(data)
     assert (info.sample_rate, info.channels, info.frames) == (rate, channels, len(reference))
 

@@ -1,30 +1,40 @@
 """Reads the header of an audio file: sample rate, length and channels, before memory is allocated for samples.
 
 Plain WAV is parsed here; FLAC, Ogg (Vorbis, Opus), MP3, AIFF and the other formats of libsndfile are opened by
-soundfile. A file that is longer than the limit, or not audio, raises `RecordError`. A truncated WAV, AIFF or FLAC is
-detected; Ogg and MP3 do not state their length, so a truncated file is a shorter one.
+soundfile. A file that is longer than the limit, truncated, or not audio, raises `RecordError`; a file that cannot be
+read raises `StorageError`. Lengths are exact: of FLAC the last frame is compared with the header, of Ogg all pages are
+verified, of MP3 all frames are counted. An Ogg or MP3 without a length of its own that ends between two pages or frames
+is a shorter file.
 """
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from penstock.codecs.audio import wav
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.codecs.audio import containers, flac, mpeg, ogg, sound, wav
 from penstock.core.errors import RecordError
 from penstock.core.limits import LIMITS, Limits
-from penstock.core.optional import need
+from penstock.core.os_errors import storage_errors
 from penstock.storage.small_files import open_regular, read_open
 
 Media = bytes | bytearray | memoryview | str | os.PathLike[str]
+Reader = Callable[[int, int], NDArray[np.float32]]
+"""Reads frames [first, first + n) as (n, channels)."""
 
-UNKNOWN_FRAMES = 1 << 60
 MAX_CHANNELS = 64
 READ_AT_ONCE = 256 << 10  # files up to this size are read completely: many small reads of a header cost more
+REMEMBERED = 64
+"""Large files of which the frames or verified pages are remembered, for the next slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,39 +59,55 @@ def probe(data: Media, *, where: str = "", limits: Limits = LIMITS) -> AudioInfo
     >>> probe(wav.encode(np.zeros(800), 8000)).seconds
     0.1
     """
-    with opened(data, where, limits) as (info, _, _):
+    with opened(data, where, limits) as (info, _):
         return info
 
 
 @contextmanager
-def opened(data: Media, where: str, limits: Limits) -> Iterator[tuple[AudioInfo, Any, wav.WavInfo | None]]:
-    """Yields the header and an open handle: a binary file with its `WavInfo`, or a `soundfile.SoundFile` with None."""
-    is_path = isinstance(data, str | os.PathLike)
-    where = where or (os.fspath(data) if is_path else "")  # type: ignore[arg-type]
-    file = _open(data, where, limits)
-    try:
+def opened(data: Media, where: str, limits: Limits) -> Iterator[tuple[AudioInfo, Reader]]:
+    """Yields the header, and a function that reads samples, valid inside the block."""
+    path = os.fspath(data) if isinstance(data, str | os.PathLike) else ""
+    where = where or path
+    with storage_errors(where), _open(data, where, limits) as file:
         head = file.read(12)
         if not head:
             raise RecordError("audio", got="0 bytes", where=where, fix="remove the empty file or write it again")
         plain = wav.walk(file, where) if wav.is_wav(head) else None
         if plain is not None:
-            yield (
-                _checked(AudioInfo("WAV", plain.sample_rate, plain.frames, plain.channels), where, limits),
-                file,
-                plain,
-            )
+            info = AudioInfo("WAV", plain.sample_rate, plain.frames, plain.channels)
+            yield _checked(info, where, limits), lambda first, n: wav.read(file, plain, first, n, where)
             return
-        _check_iff(head, file.seek(0, os.SEEK_END), where)
+        containers.check_size(file, head, where)
         file.seek(0)
-        with _sound(data if is_path else file, head, where) as sound:
-            frames = -1 if sound.frames >= UNKNOWN_FRAMES else int(sound.frames)
-            yield (
-                _checked(AudioInfo(sound.format, sound.samplerate, frames, sound.channels), where, limits),
-                sound,
-                None,
-            )
-    finally:
-        file.close()
+        with sound.opened(file, head, where) as handle:
+            kind, rate, frames, channels = handle.format, handle.samplerate, int(handle.frames), handle.channels
+            read = sound.reader(handle, where)
+            if kind == "MP3":
+                content = _content(file)
+                found = _remembered(file, "MP3", lambda: mpeg.walk(content, where))
+                if found is None:
+                    raise RecordError("an MP3 with frames", got="none", where=where, fix="leave the file out")
+                rate, frames, channels = found.sample_rate, found.samples, found.channels
+                read = sound.mp3_reader(content, found, where)
+            elif head[:4] == b"fLaC":
+                claimed, frames = frames, _flac_samples(file, where)
+                if claimed != frames:  # the header says "unknown"
+                    content = flac.with_total(_content(file), frames)
+                    read = sound.late_reader(content, head, where)
+            elif kind == "OGG":
+                _remembered(file, "OGG", lambda: ogg.check(_content(file), where))
+            info = AudioInfo(kind, rate, -1 if frames >= sound.UNKNOWN_FRAMES else frames, channels)
+            yield _checked(info, where, limits), read
+
+
+def _flac_samples(file: BinaryIO, where: str) -> int:
+    position = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    header = file.read(42)
+    file.seek(position)
+    tail = max(flac.TAIL, int.from_bytes(header[15:18], "big"))
+    return flac.total_samples(header, _content(file, max(0, size - tail)), where)
 
 
 class _BytesFile(io.BytesIO):
@@ -106,24 +132,36 @@ def _open(data: Media, where: str, limits: Limits) -> BinaryIO:
         os.close(opened)
 
 
-def _sound(source: Any, head: bytes, where: str) -> Any:
-    soundfile = need("soundfile", extra="audio", purpose="to read audio other than WAV")
+def _content(file: BinaryIO, offset: int = 0) -> bytes:
+    """The bytes from `offset` on; the position, which libsndfile counts on, stays."""
+    position = file.tell()
     try:
-        return soundfile.SoundFile(source if isinstance(source, io.BytesIO) else os.fspath(source))
-    except (soundfile.LibsndfileError, RuntimeError, TypeError, ValueError) as error:
-        raise RecordError(
-            "audio (WAV, FLAC, Ogg, MP3, AIFF or another format libsndfile reads)",
-            got=f"bytes beginning {head!r}: {getattr(error, 'error_string', error)}",
-            where=where,
-            fix="remove the file, or convert it (AAC, M4A and video are not supported)",
-        ) from error
+        file.seek(offset)
+        return file.read()
+    finally:
+        file.seek(position)
 
 
-def _check_iff(head: bytes, total: int, where: str) -> None:
-    """Raises for a truncated AIFF, which libsndfile would read without an error."""
-    if head[:4] == b"FORM" and head[8:11] == b"AIF" and int.from_bytes(head[4:8], "big") + 8 > total:
-        stated = int.from_bytes(head[4:8], "big") + 8
-        raise RecordError(f"an AIFF of {stated:,} bytes, as its header says", got=f"{total:,} bytes", where=where)
+_facts: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _remembered(file: BinaryIO, kind: str, find: Callable[[], Any]) -> Any:
+    """The result of `find`, computed once for a large file as long as it does not change."""
+    if isinstance(file, io.BytesIO):
+        return find()
+    found = os.fstat(file.fileno())
+    key = (kind, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    with _lock:
+        if key in _facts:
+            _facts.move_to_end(key)
+            return _facts[key]
+    made = find()
+    with _lock:
+        _facts[key] = made
+        while len(_facts) > REMEMBERED:
+            _facts.popitem(last=False)
+    return made
 
 
 def _checked(info: AudioInfo, where: str, limits: Limits) -> AudioInfo:

@@ -104,7 +104,10 @@ def read(file: BinaryIO, info: WavInfo, start: int, frames: int, where: str) -> 
     if len(raw) != frames * info.frame_bytes:
         got = f"{len(raw) // info.frame_bytes} frames"
         raise RecordError(f"{frames} frames from frame {start}", got=got, where=where)
-    return _to_float(raw, info.encoded).reshape(-1, info.channels)
+    samples = _to_float(raw, info.encoded).reshape(-1, info.channels)
+    if info.encoded[0] == "f" and not np.isfinite(samples).all():
+        raise RecordError("finite samples", got="NaN or infinity among them", where=where, fix="leave the file out")
+    return samples
 
 
 def _to_float(raw: bytes, kind: str) -> NDArray[np.float32]:
