@@ -29,6 +29,7 @@ class Arrays(ABC):
         self.where, self.clip, self.round = module.where, module.clip, module.round
         self.minimum, self.amin, self.amax = module.minimum, module.amin, module.amax
         self.abs, self.exp, self.log, self.sqrt = module.abs, module.exp, module.log, module.sqrt
+        self.floor = module.floor
         self.cos, self.sinc = module.cos, module.sinc
         self.flip, self.concatenate = module.flip, module.concatenate
         self.matmul, self.einsum = module.matmul, module.einsum
@@ -81,6 +82,22 @@ class Arrays(ABC):
     @abstractmethod
     def clip01(self, x: Any) -> Any:
         """`x` limited to [0, 1]; may overwrite `x`."""
+
+    def is_traced(self, x: Any) -> bool:
+        """Whether the values of `x` are not known yet, because a function is being compiled."""
+        return False
+
+    def drawn_later(self, draw: Callable[[Any], Any], keys: Any) -> Any:
+        """`draw(keys)` for traced keys."""
+        raise NotImplementedError
+
+    def bounds(self, x: Any) -> tuple[float, float] | None:
+        """The least and the greatest value; None if they are not known yet (inside `jax.jit`)."""
+        return float(x.min()), float(x.max())
+
+    def spoiled_outside(self, x: Any, low: float, high: float) -> Any:
+        """`x`, all NaN if a value is not within [low, high]: for values that are not known yet."""
+        raise NotImplementedError
 
     @abstractmethod
     def one_hot(self, labels: Any, classes: int) -> Any: ...
@@ -151,9 +168,10 @@ class Arrays(ABC):
 def apply_all(xp: Arrays, kind: Kind, ops: Sequence[Op], x: Any, drawn: Sequence[Drawn]) -> Any:
     """All operations in order. `x` becomes float32 at the first one that computes and is rounded once, at the end."""
     dtype = x.dtype
+    x = kind.enter(xp, x)
     for op, p in zip(ops, drawn, strict=True):
         x = xp.apply(op, x if op.exact else kind.to_float(xp, x), p)
-    return kind.from_float(xp, x, dtype)
+    return kind.from_float(xp, kind.leave(xp, x), dtype)
 
 
 def each(values: Any, x: Any) -> Any:

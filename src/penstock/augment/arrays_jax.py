@@ -57,6 +57,22 @@ class JaxArrays(Arrays):
     def clip01(self, x: Any) -> Any:
         return self.clip(x, 0, 1)
 
+    def is_traced(self, x: Any) -> bool:
+        return isinstance(x, self.jax.core.Tracer)
+
+    def bounds(self, x: Any) -> tuple[float, float] | None:
+        return None if self.is_traced(x) else super().bounds(x)
+
+    def spoiled_outside(self, x: Any, low: float, high: float) -> Any:
+        return self.where((x >= low).all() & (x <= high).all(), x, self.jnp.nan)
+
+    def drawn_later(self, draw: Callable[[Any], Any], keys: Any) -> Any:
+        # on the host, when the compiled program runs; once now, to know the shapes
+        shapes = self.jax.tree.map(
+            lambda made: self.jax.ShapeDtypeStruct(made.shape, made.dtype), draw(np.zeros(keys.shape, np.int32))
+        )
+        return self.jax.pure_callback(lambda given: draw(np.asarray(given)), shapes, keys, vmap_method="sequential")
+
     def one_hot(self, labels: Any, classes: int) -> Any:
         return self.jax.nn.one_hot(labels, classes)
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from penstock.augment.params import Drawn
 
 
+_ONE = int(np.array(1.0, np.float32).view(np.uint32))
+
+
 class NumpyArrays(Arrays):
     host = True
 
@@ -51,6 +54,13 @@ class NumpyArrays(Arrays):
 
     def clip01(self, x: Any) -> Any:
         return np.clip(x, 0, 1, out=x)
+
+    def bounds(self, x: Any) -> tuple[float, float] | None:
+        if x.dtype == np.float32 and x.flags.c_contiguous:  # floats of one sign are ordered like their bits: one pass
+            top = int(x.view(np.uint32).max())
+            if top <= _ONE:
+                return 0.0, float(np.array(top, np.uint32).view(np.float32))
+        return super().bounds(x)
 
     def one_hot(self, labels: Any, classes: int) -> Any:
         if len(labels) and not 0 <= labels.min() <= labels.max() < classes:

@@ -8,7 +8,8 @@ ranks or resume point. Only `Mixup` and `Cutmix` depend on the other rows of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from penstock.augment.arrays import Arrays
 from penstock.augment.arrays_jax import jax_arrays
 from penstock.augment.arrays_numpy import NUMPY
 from penstock.augment.arrays_torch import torch_arrays
-from penstock.augment.kinds import KINDS, Kind
-from penstock.augment.operations.base import Op
+from penstock.augment.kinds import AUDIO, TOKENS, Images, Kind
+from penstock.augment.masks import as_images, back, check_fill, check_others, geometric, names_of
+from penstock.augment.operations.base import Op, Shape
 from penstock.augment.operations.mix import Mix
 from penstock.augment.operations.tokens import change_ragged
 from penstock.augment.params import Drawn, draw_all
@@ -29,20 +31,29 @@ from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
 
 KEYS = "augment_keys"
+PLAIN = Kind()
+"""Of masks: operations get and return them as they are."""
 
 
 class Augment:
     """Operations in order; `augment(columns, keys)` augments on the host.
 
-    Images are uint8 or floats in [0, 1], (N, H, W, C), (N, H, W), or with `channels_first` (N, C, H, W); on the host
-    also an object column of images of different sizes. `image`, `audio` and `tokens` name the columns; by default the
-    usual names are tried. With `Mixup` or `Cutmix`: `.batch(n).map_batches(augment, whole=True)`.
+    Images are uint8 or floats in [0, 1], (N, H, W, C), (N, H, W) or (N, C, H, W); on the host also an object column of
+    images of different sizes. `channels_first` is needed where the shape does not tell which axis holds the channels.
+    `mean` and `std` declare normalised floats, as `decode_images(mean=, std=)` makes them: operations on values see
+    [0, 1]. Other values are refused if an operation clips or fills (inside `jax.jit` they become NaN).
+
+    `masks` names columns of class numbers that geometric operations move with the image, the nearest pixel where they
+    resize, `mask_fill` outside. A mask, boxes or keypoints beside the image must be in `masks` or in `ignore`.
+
+    `image`, `audio` and `tokens` name the columns; by default the usual names are tried. With `Mixup` or `Cutmix`:
+    `.batch(n).map_batches(augment, whole=True)`.
 
     >>> from penstock.augment import Flip
     >>> augment = Augment(Flip(p=1.0), seed=3)
-    >>> batch = {"image": np.arange(4, dtype=np.uint8).reshape(1, 1, 4, 1)}
+    >>> batch = {"image": np.arange(8, dtype=np.uint8).reshape(1, 2, 4, 1)}
     >>> augment(batch, augment.keys([17]))["image"].ravel().tolist()
-    [3, 2, 1, 0]
+    [3, 2, 1, 0, 7, 6, 5, 4]
     """
 
     def __init__(
@@ -52,7 +63,12 @@ class Augment:
         image: str | None = None,
         audio: str | None = None,
         tokens: str | None = None,
-        channels_first: bool = False,
+        channels_first: bool | None = None,
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+        masks: str | Sequence[str] = (),
+        mask_fill: int = 0,
+        ignore: str | Sequence[str] = (),
     ) -> None:
         for op in ops:
             if not isinstance(op, Op):
@@ -70,6 +86,12 @@ class Augment:
         self.seed = seed
         self.names = {"image": image, "audio": audio, "tokens": tokens}
         self.channels_first = channels_first
+        self.kinds = (_normalised(mean, std), AUDIO, TOKENS)
+        self.masks, self.ignore = names_of(masks), names_of(ignore)
+        self.mask_fill = check_fill(mask_fill)
+        if self.masks and any(isinstance(op, Mix) for op in ops):
+            fix = "leave Mixup and Cutmix out, or mix in .map_batches() yourself"
+            raise UsageError("no mixing operations with masks=", got=repr(self), where="Augment(...)", fix=fix)
 
     def spec(self) -> dict[str, Any]:
         """The full definition as plain JSON; part of a pipeline's fingerprint.
@@ -80,7 +102,16 @@ class Augment:
         """
         ops = [op.spec() for op in self.ops]
         names = {kind: name for kind, name in self.names.items() if name is not None}
-        return {"augment": 1, "seed": self.seed, "ops": ops, "columns": names, "channels_first": self.channels_first}
+        plain = {
+            "augment": 1,
+            "seed": self.seed,
+            "ops": ops,
+            "columns": names,
+            "channels_first": bool(self.channels_first),
+        }
+        image = self.kinds[0]
+        normalised = {"mean": list(image.mean), "std": list(image.std)} if image.std else {}
+        return plain | normalised | ({"masks": list(self.masks), "fill": self.mask_fill} if self.masks else {})
 
     def __repr__(self) -> str:
         return f"Augment({', '.join(map(repr, self.ops))}, seed={self.seed})"
@@ -106,25 +137,66 @@ class Augment:
         return self._run(torch_arrays(), batch, keys)
 
     def jax(self, batch: dict[str, Any], keys: Any = None) -> dict[str, Any]:
-        """Augments in JAX, one compiled program per column; NumPy columns become JAX arrays."""
+        """Augments in JAX, one compiled program per column; NumPy columns become JAX arrays.
+
+        Also inside `jax.jit`, with keys in the batch (`carry_keys`) or as an argument of that form: parameters are then
+        drawn on the host, by a callback, when the program runs.
+        """
         return self._run(jax_arrays(), batch, keys)
 
     def _run(self, xp: Arrays, batch: dict[str, Any], keys: Any) -> dict[str, Any]:
-        keys = self._keys(batch, keys)
+        words = keys if keys is not None else batch.get(KEYS)
+        later = words is not None and xp.is_traced(words)
+        keys = words if later else self._keys(batch, keys)
         out = dict(batch)
         for kind, name, ops in self._work(batch):
             column = batch[name]
+            if kind.name == "image" and any(op.geometric for op in ops):
+                self._check_others(kind, name, batch)
             if _is_uneven(column):
                 out[name] = self._uneven(xp, kind, ops, name, column, keys)
                 continue
             column = xp.asarray(column)
-            drawn = self._draw(kind, ops, column, keys)
-            made = xp.run(kind, ops, kind.inward(column, self.channels_first), drawn)
-            out[name] = xp.contiguous(kind.outward(made, column, self.channels_first))
+            first = kind.channels_first(column, self.channels_first)
+            shape = self._row_shape(kind, ops, column)
+            if later:
+                drawn = xp.drawn_later(partial(_draw_words, ops, self.seed, shape), keys)
+            else:
+                drawn = draw_all(ops, keys, self.seed, shape)
+            images = kind.check_values(xp, kind.inward(column, first), ops)
+            made = xp.run(kind, ops, images, drawn)
+            out[name] = xp.contiguous(kind.outward(made, column, first))
             for op, p in zip(ops, drawn, strict=True):
                 if isinstance(op, Mix):
                     out.update(_mix_labels(xp, op, out, p))
+            if kind.name == "image":
+                out.update(self._moved_masks(xp, ops, drawn, batch, shape))
         return out
+
+    def _moved_masks(
+        self, xp: Arrays, ops: tuple[Op, ...], drawn: Sequence[Drawn], batch: dict[str, Any], shape: Shape
+    ) -> dict[str, Any]:
+        """The columns of masks after the geometric operations of images of `shape`."""
+        moving, parameters = geometric(ops, drawn, self.mask_fill)
+        out: dict[str, Any] = {}
+        for name in self.masks:
+            if name not in batch:
+                fix = "name the column of masks: masks='...'"
+                raise UsageError(f"a column {name!r}", got=f"columns {sorted(batch)}", where="Augment, masks=", fix=fix)
+            column, channel = as_images(xp.asarray(batch[name]), name, *shape[:2])
+            out[name] = xp.contiguous(back(xp.run(PLAIN, moving, column, parameters), channel))
+        return out
+
+    def _check_others(self, kind: Kind, name: str, batch: dict[str, Any]) -> None:
+        column = batch[name]
+        if _is_uneven(column):
+            if self.masks:
+                fix = "Resize or crop images and masks to one size before"
+                raise UsageError("images of one size with masks=", got=repr(column)[:60], where="Augment", fix=fix)
+            height, width = 0, 0
+        else:
+            height, width, _ = kind.row_shape(column, kind.channels_first(column, self.channels_first))
+        check_others(batch, name, frozenset((*self.masks, *self.ignore, KEYS)), height, width)
 
     def _uneven(self, xp: Arrays, kind: Kind, ops: tuple[Any, ...], name: str, column: Column, keys: U64) -> Column:
         """Rows of different sizes: tokens in one go, others each as a batch of one row."""
@@ -143,16 +215,17 @@ class Augment:
         made: list[NDArray[Any]] = []
         for i in range(len(column)):
             row: NDArray[Any] = np.asarray(column[i])[None]
+            first = kind.channels_first(row, self.channels_first)
             drawn = self._draw(kind, ops, row, keys[i : i + 1])
-            one = xp.run(kind, ops, kind.inward(row, self.channels_first), drawn)
-            made.append(kind.outward(one, row, self.channels_first)[0])
+            one = xp.run(kind, ops, kind.check_values(xp, kind.inward(row, first), ops), drawn)
+            made.append(kind.outward(one, row, first)[0])
         if not made:
             return column
         return Ragged.of(made) if isinstance(column, Ragged) else stack(made)
 
     def _work(self, columns: dict[str, Any]) -> Iterator[tuple[Kind, str, tuple[Op, ...]]]:
         """Which operations go to which column."""
-        for kind in KINDS:
+        for kind in self.kinds:
             ops = tuple(op for op in self.ops if op.kind == kind.name)
             if ops:
                 yield kind, self._find(kind, columns), ops
@@ -170,11 +243,11 @@ class Augment:
         )
 
     def _keys(self, columns: dict[str, Any], keys: Any) -> U64:
-        if keys is None and KEYS in columns:
-            words = np.asarray(columns[KEYS]).astype(np.int32).view(np.uint32).astype(np.uint64)
-            keys = words[:, 0] | (words[:, 1] << np.uint64(32))
+        keys = columns.get(KEYS) if keys is None else keys
         rows = rows_of(columns)
         made = None if keys is None else np.ascontiguousarray(keys)
+        if made is not None and made.dtype != np.uint64 and made.shape == (rows, 2):
+            made = _joined(made)
         if made is None or made.dtype != np.uint64 or made.shape != (rows,):
             raise UsageError(
                 f"one uint64 key for each of {rows} rows",
@@ -185,9 +258,36 @@ class Augment:
         return made
 
     def _draw(self, kind: Kind, ops: tuple[Op, ...], column: Any, keys: U64) -> tuple[Drawn, ...]:
+        return draw_all(ops, keys, self.seed, self._row_shape(kind, ops, column))
+
+    def _row_shape(self, kind: Kind, ops: tuple[Op, ...], column: Any) -> Shape:
+        """Shape of one row as operations see it, if they work on its dtype."""
         for op in ops:
             op.check_dtype(column.dtype)
-        return draw_all(ops, keys, self.seed, kind.row_shape(column, self.channels_first))
+        return kind.row_shape(column, kind.channels_first(column, self.channels_first))
+
+
+def _draw_words(ops: tuple[Op, ...], seed: int, shape: Shape, words: NDArray[Any]) -> tuple[Drawn, ...]:
+    return draw_all(ops, _joined(words), seed, shape)
+
+
+def _joined(words: NDArray[Any]) -> U64:
+    """Keys from rows of two 32-bit words, as `carry_keys` writes them."""
+    wide = words.astype(np.int32).view(np.uint32).astype(np.uint64)
+    joined: U64 = wide[:, 0] | (wide[:, 1] << np.uint64(32))
+    return joined
+
+
+def _normalised(mean: float | Sequence[float] | None, std: float | Sequence[float] | None) -> Images:
+    if mean is None and std is None:
+        return Images()
+    given = (0.0 if mean is None else mean, 1.0 if std is None else std)
+    means, stds = (tuple(float(v) for v in np.atleast_1d(np.asarray(one, np.float64))) for one in given)
+    if min(stds) <= 0 or (len(means) != len(stds) and 1 not in (len(means), len(stds))):
+        got = f"mean={mean!r}, std={std!r}"
+        raise UsageError("mean and std as for decode_images, std above 0", got=got, where="Augment(...)")
+    count = max(len(means), len(stds))
+    return Images(means * (count // len(means)), stds * (count // len(stds)))
 
 
 def carry_keys(columns: Columns, keys: U64) -> Columns:

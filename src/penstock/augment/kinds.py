@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from penstock.augment.arrays import Arrays
-from penstock.augment.operations.base import Shape
+from penstock.augment.operations.base import Op, Shape
 from penstock.core.errors import UsageError
 
 
 class Kind:
     """A kind of column. `columns` are the names under which it is looked for, in this order, when none is given."""
 
-    name: str
-    columns: tuple[str, ...]
-    layout = ""
+    name: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]
+    layout: ClassVar[str] = ""
+
+    def channels_first(self, column: Any, declared: bool | None) -> bool:
+        """Whether the channels of a column are its second axis."""
+        return False
 
     def row_shape(self, column: Any, channels_first: bool) -> Shape:
         """Shape of one row as operations see it, or an error if the column has another layout."""
@@ -29,6 +35,18 @@ class Kind:
     def outward(self, made: Any, column: Any, channels_first: bool) -> Any:
         """`made` in the layout of the column."""
         return made
+
+    def check_values(self, xp: Arrays, x: Any, ops: Sequence[Op]) -> Any:
+        """`x`, or an error if the operations would compute with values that they do not expect."""
+        return x
+
+    def enter(self, xp: Arrays, x: Any) -> Any:
+        """`x` on the scale of operations, before the first one."""
+        return x
+
+    def leave(self, xp: Arrays, x: Any) -> Any:
+        """`x` on the scale of the column, after the last one."""
+        return x
 
     def to_float(self, xp: Arrays, x: Any) -> Any:
         """`x` as operations compute with it: scaled to float32 by images and audio, unchanged by tokens."""
@@ -47,11 +65,35 @@ class Kind:
         )
 
 
-class Images(Kind):
-    """(N, H, W, C) inside. Integers are scaled so that their largest value is 1."""
+CHANNELS = (1, 3, 4)
+TOLERANCE = 1e-3
 
-    name, columns = "image", ("image", "images")
-    layout = "images (N, H, W, C) or (N, H, W)"
+
+@dataclass(frozen=True)
+class Images(Kind):
+    """(N, H, W, C) inside. Integers are scaled so that their largest value is 1; floats are in [0, 1], or normalised by
+    `mean` and `std`, which is undone before the first operation and done again after the last."""
+
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    name: ClassVar[str] = "image"
+    columns: ClassVar[tuple[str, ...]] = ("image", "images")
+    layout: ClassVar[str] = "images (N, H, W, C) or (N, H, W)"
+
+    def channels_first(self, column: Any, declared: bool | None) -> bool:
+        """Whether the channels of a column are its second axis: as declared, or by its shape where only one can be."""
+        if declared is not None or column.ndim != 4:
+            return bool(declared)
+        first, last = int(column.shape[1]) in CHANNELS, int(column.shape[3]) in CHANNELS
+        if first == last:
+            raise UsageError(
+                "to know which axis of the images holds the channels",
+                got=f"rows of shape {tuple(int(n) for n in column.shape[1:])}",
+                where="Augment, image operations",
+                fix="channels_first=False for (N, H, W, C), channels_first=True for (N, C, H, W)",
+            )
+        return first
 
     def row_shape(self, column: Any, channels_first: bool) -> Shape:
         shape = super().row_shape(column, channels_first)
@@ -70,6 +112,46 @@ class Images(Kind):
         if column.ndim == 3:
             return made[..., 0]
         return made.swapaxes(2, 3).swapaxes(1, 2) if channels_first else made
+
+    def check_values(self, xp: Arrays, x: Any, ops: Sequence[Op]) -> Any:
+        needing = [type(op).__name__ for op in ops if op.needs_range()]
+        if not needing or not all(x.shape):
+            return x
+        if xp.is_integer(x.dtype):
+            if str(x.dtype).rpartition(".")[2] not in ("uint8", "uint16"):
+                raise self._unknown_range(f"integers of dtype {x.dtype}", needing)
+            return x
+        low, high = (min(self._scaled(v)) if v == 0 else max(self._scaled(v)) for v in (0.0, 1.0))
+        found = xp.bounds(x)
+        if found is None:
+            return xp.spoiled_outside(x, low - TOLERANCE, high + TOLERANCE)
+        if not (low - TOLERANCE <= found[0] and found[1] <= high + TOLERANCE):  # NaN too
+            raise self._unknown_range(f"floats from {found[0]:.4g} to {found[1]:.4g}", needing)
+        return x
+
+    def _scaled(self, value: float) -> list[float]:
+        """The value of black (0) or white (1) in each channel of the column."""
+        return [(value - m) / s for m, s in zip(self.mean, self.std, strict=True)] or [value]
+
+    def _unknown_range(self, got: str, needing: list[str]) -> UsageError:
+        normalised = f"as mean={self.mean} and std={self.std} say" if self.std else "uint8, or floats from 0 to 1"
+        return UsageError(
+            f"images whose black and white {needing[0]} knows: {normalised}",
+            got=got,
+            where="Augment, image operations",
+            fix="augment before normalising (decode_images without mean and std), or declare it: "
+            "Augment(..., mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))",
+        )
+
+    def enter(self, xp: Arrays, x: Any) -> Any:
+        if not self.std or xp.is_integer(x.dtype):
+            return x
+        return xp.astype(x, xp.float32) * xp.constant(self.std, x, xp.float32) + xp.constant(self.mean, x, xp.float32)
+
+    def leave(self, xp: Arrays, x: Any) -> Any:
+        if not self.std or xp.is_integer(x.dtype):
+            return x
+        return (x - xp.constant(self.mean, x, xp.float32)) / xp.constant(self.std, x, xp.float32)
 
     def to_float(self, xp: Arrays, x: Any) -> Any:
         made = xp.astype(x, xp.float32)
@@ -120,4 +202,3 @@ class Tokens(Kind):
 
 
 IMAGES, AUDIO, TOKENS = Images(), Audio(), Tokens()
-KINDS: tuple[Kind, ...] = (IMAGES, AUDIO, TOKENS)

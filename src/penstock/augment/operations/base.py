@@ -27,6 +27,10 @@ class Op(ABC):
     """The kind of column it works on: image, audio or tokens."""
     exact: ClassVar[bool] = False
     """True if it only moves or sets values, so that integers stay integers; others compute in float32."""
+    bounded: ClassVar[bool] = True
+    """True if it counts on 0 for black and 1 for white, to clip or to fill; only then the range of values matters."""
+    geometric: ClassVar[bool] = False
+    """True if it moves pixels, so that masks have to follow."""
     mixes: ClassVar[bool] = False
     """True if a row's result depends on other rows of the batch."""
     row_by_row: ClassVar[bool] = False
@@ -40,6 +44,14 @@ class Op(ABC):
     @abstractmethod
     def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
         """The operation on a batch `x` with parameters `p`, in the framework of `xp`. Must not write to `x` or `p`."""
+
+    def apply_mask(self, xp: Arrays, x: Any, p: dict[str, Any], fill: int) -> Any:
+        """A geometric operation on class numbers: no averaging, `fill` outside of the image."""
+        return self.apply(xp, x, p)
+
+    def needs_range(self) -> bool:
+        """Whether its result is wrong for images whose black is not 0 or whose white is not 1."""
+        return self.bounded
 
     def check_dtype(self, dtype: Any) -> None:  # noqa: B027  most operations work on any dtype
         """Raises if it cannot work on a column of this dtype."""

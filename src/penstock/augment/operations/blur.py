@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.augment.arrays import Arrays, each
 from penstock.augment.operations.base import Op, Range, Shape
@@ -19,6 +19,7 @@ class Blur(Op):
 
     sigma: float | Range = (0.1, 2.0)
     p: float = 0.5
+    bounded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.augment.arrays import Arrays
+from penstock.augment.masks import nearest
 from penstock.augment.operations.base import Op, Range, Shape
 from penstock.augment.operations.boxes import fill_value
 from penstock.augment.params import Drawn, boxes, i32
@@ -23,6 +24,7 @@ class Sized(Op):
     """Base of operations whose images come out as `size`."""
 
     size: int | tuple[int, int]
+    geometric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +73,15 @@ class Crop(Sized):
         return {"y": i32(y - self.padding), "x": i32(x - self.padding)}
 
     def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
-        fill = fill_value(xp, self.fill, x.dtype)
+        return self._window(xp, x, p, fill_value(xp, self.fill, x.dtype))
+
+    def apply_mask(self, xp: Arrays, x: Any, p: dict[str, Any], fill: int) -> Any:
+        return self._window(xp, x, p, fill)
+
+    def needs_range(self) -> bool:
+        return self.padding > 0
+
+    def _window(self, xp: Arrays, x: Any, p: dict[str, Any], fill: Any) -> Any:
         return xp.windows(x, 1, (p["y"], p["x"]), self.height_width, self.padding, fill)
 
 
@@ -80,6 +90,10 @@ class _Resampled(Sized):
     """The box (y, x, h, w) of each image, resized with a triangle filter."""
 
     row_by_row: ClassVar[bool] = True
+    bounded: ClassVar[bool] = False
+
+    def apply_mask(self, xp: Arrays, x: Any, p: dict[str, Any], fill: int) -> Any:
+        return nearest(xp, x, p, *self.height_width)
 
     def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
         height, width = self.height_width

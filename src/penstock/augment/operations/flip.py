@@ -21,6 +21,8 @@ class Flip(Op):
     axis: str = "horizontal"
     p: float = 0.5
     exact: ClassVar[bool] = True
+    bounded: ClassVar[bool] = False
+    geometric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,6 +41,8 @@ class Rot90(Op):
     turns: tuple[int, ...] = (0, 1, 2, 3)
     p: float = 1.0
     exact: ClassVar[bool] = True
+    bounded: ClassVar[bool] = False
+    geometric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,6 +24,7 @@ class Mix(Op):
     labels: str = "labels"
     classes: int | None = None
     mixes: ClassVar[bool] = True
+    bounded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
