@@ -274,3 +274,10 @@ def test_a_misnamed_single_file_is_another_split(tmp_path: Path) -> None:
     assert texts_in(resolve_dataset(tmp_path / "train.jsonl")) == ["a"]
     with pytest.raises(UsageError, match="split= one of 'train'"):
         resolve_dataset(tmp_path / "train.jsonl", split="test")
+
+
+def test_a_path_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "train.jsonl").write_text('{"text": "a"}\n')
+    for name in ("~/train.jsonl", "~/*.jsonl", "~"):
+        assert texts_in(resolve_dataset(name)) == ["a"]

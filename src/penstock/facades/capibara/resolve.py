@@ -133,6 +133,8 @@ def _object(data: Any, ask: Ask) -> Found:
 
 
 def _path(name: str, ask: Ask) -> Any:
+    if name.startswith("~") and not os.path.lexists(name):
+        name = os.path.expanduser(name)
     folder, _, config = name.rpartition(":")
     if os.path.isdir(folder) and not os.path.exists(name):
         return _split([folder], ask, config)
