@@ -384,6 +384,51 @@ def test_a_child_does_not_outlive_its_parent(act: str, tmp_path: Path) -> None:
         assert gone_within(pid, 5)
 
 
+def test_a_stopped_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    process, pid = parent(tmp_path, "time.sleep(600)", nap=600)
+    with process:
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGSTOP)
+        process.kill()
+        process.wait()
+        assert gone_within(pid, 5)
+
+
+def test_a_frozen_application_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(ps.UsageError, match="a frozen application") as caught:
+        next(iter(numbers().batch(5).to_numpy(workers=2)))
+    assert "threads work everywhere" in caught.value.fix
+
+
+@pytest.mark.parametrize("options", ["threads=2", "workers=2", "threads=0"])
+def test_a_forked_copy_of_a_running_loader_is_refused(options: str, tmp_path: Path) -> None:
+    script = tmp_path / "forks.py"
+    script.write_text(
+        textwrap.dedent(f"""
+            import os, sys
+            import numpy as np
+            import penstock as ps
+
+            loader = ps.from_arrays({{"x": np.arange(3000)}}).map(lambda r: r).batch(1).to_numpy({options})
+            run = iter(loader)
+            next(run)
+            if (pid := os.fork()) == 0:
+                try:
+                    for batch in run:
+                        pass
+                except ps.UsageError as error:
+                    own = sum(1 for _ in ps.from_arrays({{"x": np.arange(30)}}).batch(1).to_numpy({options}))
+                    os._exit(5 if "forked copy" in error.got and own == 30 else 6)
+                os._exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+            print(sum(1 for _ in run))
+        """)
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("2999\n", "")
+
+
 def test_ctrl_c_ends_parent_and_child(tmp_path: Path) -> None:
     process, pid = parent(tmp_path, "time.sleep(600)", nap=0)
     with process:

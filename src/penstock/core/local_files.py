@@ -12,12 +12,40 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import BinaryIO, cast
 
-from penstock.core.errors import DataError, UsageError
+from penstock.core.errors import DataError, PenstockError, StorageError, UsageError
 
 try:
     import fcntl
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turns an `OSError` of the block into a `StorageError` that names the path and says what to do."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except OSError as error:
+        fix = "check the path and the disk"
+        if error.errno in _FULL:
+            fix = "free some space (or raise the quota, or ulimit -f) and run it again, or choose another disk"
+        elif error.errno in _NOT_ALLOWED:
+            fix = "choose a folder that this user can write to"
+        raise StorageError(
+            "to be able to write here", got=error.strerror or str(error), where=str(error.filename or path), fix=fix,
+            errno=error.errno,
+        ) from error  # fmt: skip
+
+
+def can_write(error: OSError) -> bool:
+    """False if the error says that files cannot be written here at all: a read-only disk, or no permission."""
+    return error.errno not in _NOT_ALLOWED
 
 
 @contextmanager
@@ -28,19 +56,20 @@ def atomic_file(path: str) -> Iterator[BinaryIO]:
     keeps the old file and removes the temporary one.
     """
     folder = os.path.dirname(path) or "."
-    handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)[:64]}.", suffix=".tmp", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield cast(BinaryIO, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates private files; use the usual permissions
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    sync_folder(folder)
+    with writing(path):
+        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)[:64]}.", suffix=".tmp", dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield cast(BinaryIO, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates private files; use the usual permissions
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        sync_folder(folder)
 
 
 def atomic_write(path: str, data: bytes) -> None:
@@ -79,11 +108,13 @@ def lock(path: str, purpose: str = "writing") -> Iterator[None]:
     On POSIX the system releases the lock when its process ends, also by a crash. Elsewhere the file's existence is
     the lock, and the error says how to remove a stale one.
     """
-    handle = _lock_flock(path, purpose) if fcntl is not None else _lock_create(path, purpose)
+    with writing(path):
+        handle = _lock_flock(path, purpose) if fcntl is not None else _lock_create(path, purpose)
     try:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        os.ftruncate(handle, 0)
-        os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {since}, {purpose}\n".encode())
+        with suppress(OSError):  # a full disk: the lock holds without a name in it
+            os.ftruncate(handle, 0)
+            os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {since}, {purpose}\n".encode())
         yield
     finally:
         if fcntl is None:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.cpus import usable_cores
-from penstock.core.errors import StateError, UsageError
+from penstock.core.errors import LimitError, StateError, UsageError
 from penstock.core.pickling import Portable
 from penstock.engine.auto_threads import RECHECK_MASK, AutoThreads
 from penstock.engine.batches import Batches
@@ -356,18 +356,24 @@ class Loader(Portable, Generic[BatchT]):
                 on_death=self._on_worker_death,
             )
             return isolated, iter(isolated), None
-        ordered = OrderedThreads(
-            work.batches if threads else work.read,
-            step,
-            stop,
-            threads=threads,
-            ahead=self._prefetch,
-            max_bytes=self._max_bytes,
-            size_of=self.output.nbytes if threads else _part_bytes,
-            range_bytes=THREADED_RANGE_BYTES if threads else INLINE_RANGE_BYTES,
-            timeout=self._timeout,
-            per_call=work.per_call,
-        )
+        try:
+            ordered = OrderedThreads(
+                work.batches if threads else work.read,
+                step,
+                stop,
+                threads=threads,
+                ahead=self._prefetch,
+                max_bytes=self._max_bytes,
+                size_of=self.output.nbytes if threads else _part_bytes,
+                range_bytes=THREADED_RANGE_BYTES if threads else INLINE_RANGE_BYTES,
+                timeout=self._timeout,
+                per_call=work.per_call,
+            )
+        except LimitError:
+            if self._threads is not None:
+                raise
+            self._settled = 0  # the system allows no more threads: the trainer's own does the work
+            return self._begin(step, stop, 0)
         return ordered, iter(ordered), None if threads else work.make
 
 

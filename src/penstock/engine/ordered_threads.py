@@ -18,6 +18,7 @@ and a range costs the trainer two calls into C.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 import time
@@ -30,7 +31,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from penstock.core.errors import WorkerDied
+from penstock.core.errors import LimitError, UsageError, WorkerDied
 
 STALL_SECONDS = 30.0  # a longer wait is reported
 CHECK_SECONDS = 1.0  # how often a waiting consumer checks that the threads are alive
@@ -60,6 +61,7 @@ class _Queues:
         self.done: SimpleQueue[_Result] = SimpleQueue()
         self.busy: dict[int, tuple[int, int]] = {}  # thread id -> its current range
         self.over = False
+        self.pid = os.getpid()
         self.window = 1  # items that fit into the byte bound, as the sizes are now; 1 until one is known
         self.per_call = 1  # items computed in one call
         self.taken = 0  # items delivered to the consumer, as of its last range
@@ -93,7 +95,7 @@ class _Queues:
 
     def wake(self) -> None:
         """Lets waiting threads look again."""
-        if self.moved is not None:  # at interpreter exit attributes may be gone
+        if self.pid == os.getpid():  # in a forked copy there are no threads, and the lock may be held for ever
             with self.moved:
                 self.moved.notify_all()
 
@@ -149,10 +151,22 @@ class OrderedThreads:
             for i in range(threads)
         ]
         _open.add(self)
-        for thread in self._threads:
-            thread.start()
+        self._start_threads()
         if threads:
             self._enqueue_ranges()
+
+    def _start_threads(self) -> None:
+        for i, thread in enumerate(self._threads):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._threads = self._threads[:i]
+                self.close()
+                raise LimitError(
+                    "threads that can be started",
+                    got=f"{error}, after {i}",
+                    fix="raise ulimit -u or the limit of the container, or use threads=0",
+                ) from error
 
     def __iter__(self) -> Iterator[Any]:
         """The same as calling `next` repeatedly, with less overhead per item."""
@@ -175,6 +189,8 @@ class OrderedThreads:
         return item
 
     def _refill(self) -> None:
+        if os.getpid() != self._queues.pid:
+            raise forked()
         if self._error is not None:
             error, self._error = self._error, None
             self.close()
@@ -295,6 +311,15 @@ class OrderedThreads:
     def __del__(self) -> None:
         if hasattr(self, "_threads"):
             self._queues.end(len(self._threads))
+
+
+def forked() -> UsageError:
+    """The error for a running iterator in a forked copy of its process."""
+    return UsageError(
+        "a running loader to be used by the process that began it",
+        got="a forked copy of that process, which has none of its threads and shares the pipes of its children",
+        fix="begin a new `for` over the loader in the forked process, or fork before the loop",
+    )
 
 
 def _compute_range(compute: Compute, lo: int, hi: int) -> _Result:

@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from penstock.core import local_files
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
 from penstock.core.hashing import content_id
@@ -82,7 +83,8 @@ def cached_store(
         _check_files(store)
         store.__dict__["use"] = use  # kept as long as the store: entries in use are not evicted
         if made:
-            evict.sweep(root, most)
+            with local_files.writing(str(root)):
+                evict.sweep(root, most)
         return store
 
     return CachedStore(folder, make)

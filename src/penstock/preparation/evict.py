@@ -50,14 +50,22 @@ def limit_of(given: int | None) -> int:
 
 
 class Use:
-    """Marks an entry as in use until this object is deleted, and as the most recently used."""
+    """Marks an entry as in use until this object is deleted, and as the most recently used.
+
+    In a read-only cache there is nothing to mark: nobody can remove an entry there.
+    """
 
     def __init__(self, root: Path, key: str) -> None:
-        root.mkdir(parents=True, exist_ok=True)
-        self._handle = os.open(root / f"{key}.used", os.O_RDWR | os.O_CREAT, 0o644)
-        os.utime(self._handle if os.utime in os.supports_fd else root / f"{key}.used")
-        if fcntl is not None:
-            fcntl.flock(self._handle, fcntl.LOCK_SH)
+        with local_files.writing(str(root)):
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+                self._handle = os.open(root / f"{key}.used", os.O_RDWR | os.O_CREAT, 0o644)
+                os.utime(self._handle if os.utime in os.supports_fd else root / f"{key}.used")
+            except OSError as error:
+                if local_files.can_write(error) or not (root / key).exists():
+                    raise
+            if fcntl is not None and hasattr(self, "_handle"):
+                fcntl.flock(self._handle, fcntl.LOCK_SH)
 
     def __del__(self) -> None:
         if hasattr(self, "_handle"):
@@ -81,7 +89,7 @@ def discard(folder: Path, seen: Mark) -> None:
 
 def _remove(folder: Path) -> None:
     gone = folder.with_name(f".gone-{folder.name}-{os.getpid()}-{next(_count)}")
-    with suppress(FileNotFoundError):  # another process removed it first
+    with local_files.writing(str(folder)), suppress(FileNotFoundError):  # another process removed it first
         os.rename(folder, gone)
     shutil.rmtree(gone, ignore_errors=True)
 

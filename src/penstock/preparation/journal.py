@@ -39,6 +39,10 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def exists(self) -> bool:
+        """Whether an unfinished preparation, or a kill right after its end, left files here."""
+        return (self.folder / JOB).exists() or (self.folder / JOURNAL).exists()
+
     def begin(self, job: dict[str, Any], restart: bool) -> list[Done]:
         """The shards that an earlier run of the same job finished; refuses to mix two jobs in one folder."""
         job_path, journal = self.folder / JOB, self.folder / JOURNAL

@@ -154,9 +154,15 @@ def make_store(
     _check_settings(shard_tokens, on_error)
     began = time.perf_counter()
     folder = Path(local_only(out, "out"))
-    folder.mkdir(parents=True, exist_ok=True)
     run = _Run(source, maker, folder, shard_tokens, on_error, budget)
-    with local_files.lock(str(folder / ".lock"), "preparing a token store"):
+    if not restart and not run.journal.exists() and (finished := run.finished()) is not None:
+        return run.report(finished, began, already=True)  # nothing is written: the folder may be read-only
+    with local_files.writing(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (
+        local_files.writing(str(folder)),
+        local_files.lock(str(folder / ".lock"), "preparing a token store"),
+    ):
         finished = None if restart else run.finished()
         if finished is not None:
             return run.report(finished, began, already=True)
@@ -245,7 +251,8 @@ class _Run:
                 fix="choose another folder, or pass restart=True (--restart) to replace it",
             )
         check_budget(manifest, self.ledger.budget)
-        self.journal.end()  # a kill right after the manifest was written leaves the journal behind
+        if self.journal.exists():
+            self.journal.end()  # a kill right after the manifest was written leaves the journal behind
         return manifest
 
     def write(self, restart: bool, show: bool | None) -> Manifest:

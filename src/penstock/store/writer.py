@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -137,7 +138,8 @@ class ShardWriter:
     def abort(self) -> None:
         """Deletes everything written so far."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # a full disk: what is buffered cannot be written
+                self._file.close()
             self._temporary.unlink(missing_ok=True)
             self._drop_buffers()
 

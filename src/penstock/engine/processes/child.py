@@ -35,6 +35,8 @@ from penstock.engine.processes.ring_writer import RingWriter
 from penstock.engine.stats import Stats
 from penstock.plan.build import build
 
+_F_SETSIG = 10  # of Linux; Python 3.11 does not name it
+
 
 class Descriptors(NamedTuple):
     """The file descriptors that a child inherits."""
@@ -135,11 +137,13 @@ def _set_up(fds: Descriptors, parent: int) -> socket.socket:
     faulthandler.enable(fds.notes, all_threads=False)  # the other threads run on: walking their frames may crash again
     faulthandler.register(signal.SIGUSR1, fds.notes)
     if sys.platform == "linux":
-        # Nobody writes to this pipe. When the parent is gone the kernel sends SIGIO, which ends this process even if
-        # some code never releases the GIL.
+        # Nobody writes to this pipe. When the parent is gone the kernel sends SIGKILL, which ends this process even if
+        # some code never releases the GIL, or if the process is stopped. (PR_SET_PDEATHSIG would act when the thread
+        # that started this process ends.)
         import fcntl
 
         signal.signal(signal.SIGIO, signal.SIG_DFL)
+        fcntl.fcntl(fds.life, _F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(fds.life, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(fds.life, fcntl.F_SETFL, fcntl.fcntl(fds.life, fcntl.F_GETFL) | os.O_ASYNC)
     if os.getppid() != parent:

@@ -212,7 +212,10 @@ def _spawn(fds: Descriptors, ring: Ring, share: ChildSteps) -> subprocess.Popen[
         return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds)
     except OSError as error:
         raise WorkerDied(
-            "a child process to start", got=str(error), where=sys.executable, fix="free some memory or file descriptors"
+            "a child process to start",
+            got=str(error),
+            where=sys.executable,
+            fix="free some memory or file descriptors, raise ulimit -u, or use threads",
         ) from error
 
 

@@ -32,7 +32,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import StageError, UsageError, WorkerDied
 from penstock.core.ledger import Ledger
 from penstock.engine.batches import Batches
-from penstock.engine.ordered_threads import STALL_SECONDS
+from penstock.engine.ordered_threads import STALL_SECONDS, forked
 from penstock.engine.processes.child import ChildSteps, Failure, HostOutput
 from penstock.engine.processes.connection import LENT, ChildConnection, ChildGone
 from penstock.engine.processes.payload import ChildJob, write_payload
@@ -69,12 +69,15 @@ class Isolated:
         timeout: float | None = None,
         on_death: OnDeath = "raise",
     ) -> None:
-        if os.name != "posix" or not sys.executable:
+        frozen = getattr(sys, "frozen", False)  # sys.executable is the application: a child would be another one
+        if os.name != "posix" or not sys.executable or frozen:
+            kind = "a frozen application" if frozen else sys.executable or "an embedded interpreter"
             raise UsageError(
                 "a POSIX system and a Python executable for isolate= and workers=",
-                got=f"{sys.platform}, {sys.executable or 'an embedded interpreter'}",
+                got=f"{sys.platform}, {kind}",
                 fix="leave them out: threads work everywhere",
             )
+        self._pid = os.getpid()
         self._work, self._start, self._taken, self._stop = work, start, start, stop
         self._timeout, self._on_death = timeout, on_death
         self._every = workers if stop is None else max(1, min(workers, stop - start))
@@ -117,6 +120,8 @@ class Isolated:
         return self
 
     def __next__(self) -> Any:
+        if os.getpid() != self._pid:
+            raise forked()
         if self._closed or (self._stop is not None and self._taken >= self._stop):
             self.close()
             raise StopIteration
