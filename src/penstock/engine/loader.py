@@ -35,6 +35,7 @@ from penstock.order.shuffle import LARGEST
 from penstock.plan import state as states
 from penstock.plan.build import build
 from penstock.plan.definition import Definition, Mix
+from penstock.plan.same_step import refuse_different_steps
 from penstock.plan.step_ranges import StepRanges
 from penstock.steps.picks import Picks
 
@@ -283,6 +284,7 @@ class Loader(Portable, Generic[BatchT]):
 
         A running `for` continues from there.
         """
+        refuse_different_steps(self._plan.fingerprint, state, self.definition.world)
         if isinstance(state, dict) and "mix" in state:
             self._rebuild(states.reweighted(self.definition, state["mix"]))
         self._ranges, step, ended = states.restore(state, self._plan, self._ranges, self._rows)

@@ -11,6 +11,7 @@ taken last. `load_state_dict`, and `set_epoch` to another epoch, take effect at 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import islice
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock.core.errors import UsageError
 from penstock.engine.stats import Stats
 from penstock.plan import state as states
+from penstock.plan.same_step import refuse_different_steps
 from penstock.plan.stream_batches import Cut, Placed, Position, Round, Share, position_of
 
 
@@ -182,6 +184,8 @@ class StreamLoader:
         saved = states.read(state, "stream loader")
         position = position_of(saved)
         self.stream.check_origin(saved)
+        if (world := self._cut().world) > 1:
+            refuse_different_steps(json.dumps(self.stream.origin(), sort_keys=True, default=str), saved, world)
         self._position, self._restored, self._moves = position, True, self._moves + 1
 
     def stats(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from penstock.core.pickling import with_functions
 from penstock.engine.loader import Loader, Run
 from penstock.engine.loop import Loop
 from penstock.engine.rank_guard import refuse_unsharded
+from penstock.plan.same_step import refuse_different_steps
 from penstock.torch_data.accelerate import refuse_sharding_twice, sharded_among
 from penstock.torch_data.default_collate import made_batch
 from penstock.torch_data.framework import data
@@ -241,6 +242,9 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from a saved state."""
+        rows = self.batch_sampler.rows if isinstance(self.batch_sampler, CoreSampler) else None
+        if rows is not None and self.loader.definition.world == 1:  # the rows of a dataset are shared by `RankRows`
+            refuse_different_steps(self.loader.definition.fingerprint(), state, rows.world)
         self.loader.load_state_dict(state)
         self.batch_sampler.restored, self.batch_sampler.wanted = True, None
 
