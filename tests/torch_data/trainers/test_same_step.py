@@ -96,9 +96,11 @@ def _jax(rank: int, address: str) -> str:
     state = loader.state_dict()
     try:
         loader.load_state_dict(state)
+        found = "restored"
     except ps.StateError as error:
-        return str(error)
-    return "restored"
+        found = str(error)
+    jax._src.distributed.global_state.client.wait_at_barrier("compared", 60_000)  # process 0 holds the store
+    return found
 
 
 def test_processes_of_jax() -> None:
