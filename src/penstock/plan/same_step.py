@@ -20,7 +20,7 @@ from penstock.core.errors import StateError
 
 WAIT = 5.0  # seconds for the other ranks to load their states
 _PAUSE = 0.05
-_POSITION = ("step", "epoch", "n", "stages", "mix")  # fields of states; most have some of them
+_POSITION = ("step", "epoch", "n", "epoch_end", "stages", "mix")  # fields of states; most have some of them
 
 
 class TorchStore:
