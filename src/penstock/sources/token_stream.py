@@ -11,10 +11,13 @@ from penstock.core.errors import DataError
 from penstock.sources.tokens import TokenArray
 from penstock.tokenizers.base import BaseTokenizer
 from penstock.tokenizers.bulk import BulkEncoder
+from penstock.tokenizers.duck import ANY_IDS
 
 
 def token_stream(source: Any, tokenizer: Any, *, eos: bool = False) -> TokenArray:
     """All texts of a source one after another, with the table of where each begins.
+
+    For a tokenizer without a vocabulary size (`with_any_ids`) it is the largest id plus one.
 
     >>> from penstock.sources.arrays import Texts
     >>> token_stream(Texts(["ab", "c"]), "bytes").n_tokens
@@ -44,7 +47,11 @@ def first_tokens(source: Any, tokenizer: Any, most: int | None, *, eos: bool = F
     if not parts:
         raise DataError("at least one text", got="none", where=str(source.describe()))
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return TokenArray(np.concatenate(parts), offsets, encoder.tokenizer.vocab_size), complete
+    tokens, vocab_size = np.concatenate(parts), encoder.tokenizer.vocab_size
+    if vocab_size == ANY_IDS:
+        vocab_size = int(tokens.max(initial=0)) + 1
+        tokens = tokens.astype(np.min_scalar_type(vocab_size - 1))
+    return TokenArray(tokens, offsets, vocab_size), complete
 
 
 def with_end(documents: Ragged, eos: int | None, dtype: np.dtype[Any]) -> Ragged:

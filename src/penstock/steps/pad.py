@@ -79,6 +79,12 @@ class Pad(BatchStep):
         given = columns if "segment_ids" in columns else {name: ragged_tokens(name, c) for name, c in columns.items()}
         ragged = {name: column for name, column in given.items() if isinstance(column, Ragged)}
         out: Columns = {name: column for name, column in columns.items() if name not in ragged}
+        if columns and all(isinstance(c, np.ndarray) and c.dtype.kind in "OUS" for c in columns.values()):
+            raise UsageError(
+                "columns of numbers for .pad()",
+                got=f"text or objects in {', '.join(map(repr, columns))}",
+                fix=".tokenize(tokenizer) before .pad()",
+            )
         ids = ragged.pop("input_ids", None)
         if ids is not None:
             mask, labels = ragged.pop("attention_mask", None), ragged.pop("labels", None)

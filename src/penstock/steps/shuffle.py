@@ -15,7 +15,7 @@ from penstock.core.errors import UsageError
 from penstock.order.blocks import permute_blocks
 from penstock.order.shuffle import permute
 from penstock.order.superblocks import WINDOW, shuffle_windows
-from penstock.steps.base import Context, Step
+from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.node import Node, WrapperNode
 from penstock.steps.picks import I64, Epoch, Picks
 
@@ -31,6 +31,9 @@ class Shuffle(Step):
     seed: int = 0
     block: int | None = None
     window: int | None = None
+
+    def __post_init__(self) -> None:
+        integer_field(self, "seed", None, "an integer for seed= in .shuffle()", ".shuffle(seed=7), or no .shuffle()")
 
     @property
     def run_seed(self) -> int:

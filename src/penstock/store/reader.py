@@ -302,6 +302,7 @@ class TokenStore(TokenStream):
 
 def _read(path: Path) -> Manifest:
     if path.is_file() and path.name != NAME:
+        _refuse_other_files(path)
         info = Shard(path).info()
         return Manifest(
             dataset_id([info], None, None),
@@ -311,6 +312,19 @@ def _read(path: Path) -> Manifest:
             info.columns,
         )
     return read_manifest(path if path.name != NAME else path.parent)
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Raises for a file that neither has the name of a shard nor begins like one."""
+    with open(path, "rb") as file:
+        begins = file.read(len(layout.MAGIC))
+    if begins != layout.MAGIC and path.suffix != ".tokens":
+        raise StoreError(
+            "a token store: the folder that `penstock prepare` wrote, or one of its shard files",
+            got="another kind of file",
+            where=str(path),
+            fix="prepare the texts first, for example penstock.prepare(penstock.read_text(path), tokenizer, folder)",
+        )
 
 
 def _prefix_sum(counts: Any) -> NDArray[np.int64]:

@@ -132,12 +132,15 @@ def takes(function: Any, name: str) -> bool:
         return False
 
 
+ANY_IDS = 1 << 31  # vocabulary size of an object that states none
+
+
 def with_any_ids(tokenizer: Any) -> Any:
     """The tokenizer; an object that only has `encode`, and no vocabulary size, as one whose ids are below 2**31."""
     found = None if isinstance(tokenizer, type) else getattr(tokenizer, "encode", None)
     if isinstance(tokenizer, str) or not callable(found) or hasattr(tokenizer, "get_vocab") or _sizes(tokenizer):
         return tokenizer
-    return DuckTokenizer(tokenizer, 1 << 31)
+    return DuckTokenizer(tokenizer, ANY_IDS)
 
 
 def _size_of(original: Any) -> int:

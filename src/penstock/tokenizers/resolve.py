@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.core.errors import MissingExtra, UsageError
 from penstock.tokenizers.base import BaseTokenizer, Special, SpecialTextPolicy, Tokenizer
-from penstock.tokenizers.duck import DuckTokenizer, default_of
+from penstock.tokenizers.duck import DuckTokenizer, default_of, with_any_ids
 
 END_OF_TEXT = "<|endoftext|>"
 PUBLISHED = ("cl100k_base", "gpt2", "o200k_base", "o200k_harmony", "p50k_base", "p50k_edit", "r50k_base")
@@ -111,6 +111,8 @@ def as_tokenizer(
 def as_encoded(obj: Any) -> Tokenizer:
     """Returns a `Tokenizer` with the ids that `obj.encode(text)` returns, special tokens included where it adds them.
 
+    An object without a vocabulary size may return any ids.
+
     >>> as_encoded("bytes").encode("hi").tolist()
     [104, 105]
     """
@@ -118,7 +120,7 @@ def as_encoded(obj: Any) -> Tokenizer:
         return obj
     own = obj.encode if callable(getattr(obj, "encode", None)) and not isinstance(obj, str) else None
     default = None if own is None else default_of(own, "add_special_tokens")
-    return as_tokenizer(obj, add_special_tokens=default is not False)
+    return as_tokenizer(with_any_ids(obj), add_special_tokens=default is not False)
 
 
 def with_end_of_text(obj: Any) -> Tokenizer:

@@ -6,18 +6,27 @@ DataLoader.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from penstock.core.errors import UsageError
-from penstock.engine.loader import Loader
+from penstock.core.errors import ArgumentError, UsageError
+from penstock.engine.loader import PREFETCH, Loader
 from penstock.pipeline import Pipeline
-from penstock.torch_data.default_collate import DictRow, Rows, accept_made_batches
+from penstock.torch_data.default_collate import DictRow, Rows, accept_made_batches, made_batch
 from penstock.torch_data.framework import data, torch
 from penstock.torch_data.loaders import CoreDataLoader, CoreSampler
+
+
+def whole_number(value: Any) -> Any:
+    """A float that is a whole number (such as `max_length / 4`) as an int; anything else as it is.
+
+    >>> whole_number(64.0), whole_number(2.5)
+    (64, 2.5)
+    """
+    return int(value) if isinstance(value, float | np.floating) and value == int(value) else value
 
 
 class WindowDataset(data.Dataset):  # type: ignore[misc]
@@ -72,6 +81,9 @@ class WindowRows:
     sharded: bool = False
     pin_memory: bool = False
     threads: int | None = None
+    prefetch: int = PREFETCH
+    timeout: float | None = None
+    collate: Callable[[Any], Any] | None = None
     fix = "leave out rank= and world=: Accelerate assigns the batches to processes"
     lines = ("rank= and world=, or prepare the loader with Accelerate", "rank=0, world=1")
 
@@ -85,7 +97,9 @@ class WindowRows:
         remainder: Any = "drop" if drop_last else "short"
         pipeline = pipeline.shard(self.rank, self.world) if self.sharded else pipeline
         pipeline = pipeline.batch(per_rank=batch_size, remainder=remainder)
-        return pipeline.to_torch(pin_memory=self.pin_memory, threads=self.threads)
+        return pipeline.to_torch(
+            pin_memory=self.pin_memory, threads=self.threads, prefetch=self.prefetch, timeout=self.timeout
+        )
 
     def numbers(self, loader: Loader) -> Iterator[list[int]]:
         return (records.tolist() for records in loader.records())
@@ -94,10 +108,12 @@ class WindowRows:
         """Windows are the same in every epoch."""
 
     def deliver(self, batch: Any) -> Any:
-        return self.dataset.pair(batch)
+        if self.collate is None:
+            return self.dataset.pair(batch)
+        return self.collate([self.dataset.row(batch, i) for i in range(len(batch["input_ids"]))])
 
     def batch_at(self, loader: Loader, step: int) -> Any:
-        return self.dataset.pair(loader.batch_at(step))
+        return self.deliver(loader.batch_at(step))
 
     def why(self, loader: Loader, step: int, row: int) -> dict[str, Any]:
         return loader.why(step, row)
@@ -114,16 +130,68 @@ def core_dataloader(
     pin_memory: bool = False,
     rank: int | None = None,
     world: int | None = None,
+    **options: Any,
 ) -> CoreDataLoader:
     """The DataLoader over a window dataset. `num_workers` is the number of threads; 0 lets the loader decide.
 
-    `batch_size` is per rank, as everywhere in torch.
+    `batch_size` is per rank, as everywhere in torch. `options` are other arguments of torch's DataLoader: see
+    `window_options`.
     """
+    settings = window_options(options, max(1, num_workers))
+    seed = settings.pop("seed", seed)
     if (rank is None) != (world is None):
         raise UsageError("both rank= and world=, or neither", got=f"rank={rank!r}, world={world!r}")
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
         raise UsageError("num_workers of 0 or more", got=repr(num_workers), fix="num_workers=0")
-    sharded = rank is not None
-    rows = WindowRows(dataset, shuffle, seed, rank or 0, world or 1, sharded, pin_memory, num_workers or None)
+    if drop_last and 0 < len(dataset) < batch_size * (world or 1):
+        raise UsageError(
+            f"at least one batch of {batch_size} windows" + (f" on each of {world} ranks" if (world or 1) > 1 else ""),
+            got=f"{len(dataset)} windows and drop_last=True",
+            fix="a smaller batch_size, or drop_last=False",
+        )
+    rows = WindowRows(
+        dataset, shuffle, seed, rank or 0, world or 1, rank is not None, pin_memory, num_workers or None, **settings
+    )
     sampler = CoreSampler(rows, batch_size, drop_last, rows.open(batch_size, drop_last))
-    return CoreDataLoader(dataset, batch_sampler=sampler)
+    return CoreDataLoader(dataset, batch_sampler=sampler, collate_fn=rows.collate or made_batch)
+
+
+_NO_WORKERS = "leave it out: num_workers are threads of this process, there are no worker processes"
+_OWN_ORDER = (
+    "shuffle= and seed= decide the order; for another one use torch.utils.data.DataLoader(dataset, sampler=...)"
+)
+
+# Arguments of torch's DataLoader that cannot be honoured here, and why.
+_REFUSED = {"worker_init_fn": _NO_WORKERS, "sampler": _OWN_ORDER, "batch_sampler": _OWN_ORDER}
+# Those that change nothing here: threads need no start method, are not started for each epoch, and keep the order.
+_WITHOUT_EFFECT = ("persistent_workers", "multiprocessing_context", "pin_memory_device", "in_order")
+
+
+def window_options(options: dict[str, Any], threads: int) -> dict[str, Any]:
+    """The settings of `WindowRows` for further arguments of torch's DataLoader.
+
+    `collate_fn` gets the list of samples of each batch, `generator` is used for its seed, `prefetch_factor` counts
+    batches for each thread, `timeout` is in seconds. Others are refused, unless they change nothing or are None.
+
+    >>> window_options({"timeout": 0, "prefetch_factor": 2, "persistent_workers": True}, threads=2)
+    {'prefetch': 4}
+    """
+    made: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in _WITHOUT_EFFECT and (name != "in_order" or value):
+            continue
+        if name == "collate_fn":
+            made |= {} if value is None else {"collate": value}
+        elif name == "generator":
+            made |= {} if value is None else {"seed": int(value.initial_seed())}
+        elif name == "prefetch_factor":
+            made |= {} if value is None else {"prefetch": value * threads}
+        elif name == "timeout":
+            made |= {"timeout": value} if value else {}
+        elif name not in _REFUSED:
+            raise ArgumentError(
+                "arguments of create_dataloader or of torch's DataLoader", got=f"{name}=", fix="leave it out"
+            )
+        elif value is not None:
+            raise ArgumentError("a DataLoader over windows", got=f"{name}={value!r}"[:80], fix=_REFUSED[name])
+    return made

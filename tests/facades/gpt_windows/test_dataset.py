@@ -50,6 +50,7 @@ def test_any_object_with_encode_is_a_tokenizer() -> None:
     assert dataset[1][0].tolist() == [300_000, 400_000, 500_000, 600_000]
     (inputs, targets), *_ = create_dataloader(dataset, batch_size=2, shuffle=False)
     assert inputs.dtype == torch.int64 and targets[0, 0] == 200_000
+    assert dataset.pipeline.definition.origin.vocab_size == 1_400_001, "the largest id plus one"
     with pytest.raises(ps.UsageError, match="a tokenizer"):
         create_dataset("gpt_v1", txt=TEXT, tokenizer=object(), max_length=4, stride=2)
 
@@ -153,7 +154,80 @@ def test_other_datasets_get_torchs_own_loader() -> None:
     assert [b[0].tolist() for b in loader] == [[0, 1], [2, 3], [4, 5]]
 
 
+def test_arguments_by_position_and_lengths_that_were_divided() -> None:
+    want = create_dataset("gpt_v1", txt=TEXT, tokenizer=Numbers(), max_length=4, stride=2)
+    same = create_dataset("gpt_v1", TEXT, Numbers(), 16 / 4, 4 / 2)
+    assert (same.max_length, same.stride) == (4, 2) and isinstance(same.max_length, int)
+    assert [x.tolist() for x, _ in same] == [x.tolist() for x, _ in want]
+    with pytest.raises(ps.UsageError, match=r"2\.5"):
+        create_dataset("gpt_v1", TEXT, Numbers(), 2.5, 1)
+
+
+def test_a_batch_is_a_list_as_in_torch() -> None:
+    dataset = GPTDatasetV1(TEXT, Numbers(), 4, 2)
+    plain = torch.utils.data.TensorDataset(torch.zeros(4), torch.zeros(4))
+    kinds = [
+        type(next(iter(loader)))
+        for loader in (DataLoader(plain, 2), DataLoader(dataset, 2), create_dataloader(dataset, 2))
+    ]
+    assert kinds == [list] * 3
+    assert isinstance(create_dataloader(dataset, 2).batch_at(0), list)
+
+
+def test_other_arguments_of_a_dataloader() -> None:
+    dataset = GPTDatasetV1(TEXT, Numbers(), 4, 1)
+    want = [x.tolist() for x, _ in create_dataloader(dataset, 2, seed=7)]
+    same = create_dataloader(
+        dataset, 2, generator=torch.Generator().manual_seed(7), persistent_workers=True, num_workers=2, timeout=0,
+        prefetch_factor=2, multiprocessing_context="spawn", worker_init_fn=None, sampler=None,
+    )  # fmt: skip
+    assert [x.tolist() for x, _ in same] == want
+
+    def first(samples: list) -> torch.Tensor:
+        assert isinstance(samples[0], tuple) and len(samples) == 2
+        return torch.stack([x[0] for x, _ in samples])
+
+    collated = create_dataloader(dataset, 2, seed=7, collate_fn=first)
+    assert [batch.tolist() for batch in collated] == [[row[0] for row in batch] for batch in want]
+    assert collated.batch_at(1).tolist() == [row[0] for row in want[1]]
+    again = DataLoader(dataset, batch_sampler=create_dataloader(dataset, 2, seed=7).batch_sampler, collate_fn=first)
+    assert [batch.tolist() for batch in again] == [batch.tolist() for batch in create_dataloader(
+        dataset, 2, seed=7, collate_fn=first
+    )]  # fmt: skip
+    for name, value, reason in (
+        ("worker_init_fn", print, "there are no worker processes"),
+        ("sampler", [1, 2], "shuffle= and seed= decide the order"),
+        ("in_order", False, "leave it out"),
+        ("batchsize", 3, "leave it out"),
+    ):
+        with pytest.raises(TypeError, match=reason):
+            create_dataloader(dataset, 2, **{name: value})
+    plain = create_dataloader(torch.utils.data.TensorDataset(torch.arange(6)), 2, collate_fn=len)
+    assert list(plain) == [2, 2, 2]
+    with pytest.raises(ps.UsageError, match="with_distributed"):
+        create_dataloader(torch.utils.data.TensorDataset(torch.arange(6)), 2, rank=0, world=2)
+
+
+def test_the_seed_of_torch_does_not_matter_and_set_epoch_does() -> None:
+    dataset = GPTDatasetV1(TEXT, Numbers(), 4, 1)
+    orders = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        loader = create_dataloader(dataset, 2)
+        orders.append([[x.tolist() for x, _ in loader] for _ in range(2)])
+    assert orders[0] == orders[1]
+    loader = create_dataloader(dataset, 2)
+    loader.set_epoch(1)
+    assert [x.tolist() for x, _ in loader] == orders[0][1]
+    loader.set_epoch(0)
+    assert [x.tolist() for x, _ in loader] == orders[0][0]
+
+
 def test_errors_say_what_to_do() -> None:
+    with pytest.raises(ps.UsageError, match=r"10 windows(.|\n)*a smaller batch_size, or drop_last=False"):
+        create_dataloader(GPTDatasetV1(TEXT, Numbers(), 4, 1), batch_size=10**5)
+    with pytest.raises(ps.UsageError, match="3 windows on each of 4 ranks"):
+        create_dataloader(GPTDatasetV1(TEXT, Numbers(), 4, 1), batch_size=3, rank=0, world=4)
     with pytest.raises(ps.UsageError, match="a dataset_type among"):
         create_dataset("gpt_v2", txt="", tokenizer="bytes")
     with pytest.raises(ps.UsageError, match="at least 257 tokens for one window of 256"):

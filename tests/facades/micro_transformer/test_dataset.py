@@ -116,6 +116,75 @@ def test_errors(files, tokenizer, tmp_path: Path) -> None:
         create_dataloaders(*files, tokenizer, seq_length=5000)
 
 
+class OnlyEncode:
+    """No vocabulary size, no decode; a dict with `input_ids`, as document 002 describes."""
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": [700] * add_special_tokens + [ord(c) for c in text] + [701] * add_special_tokens}
+
+
+def test_an_object_that_only_encodes(files) -> None:
+    dataset = TransformerDataset(files[0], OnlyEncode(), seq_length=8)
+    assert dataset[0]["input_ids"].tolist() == [700, *map(ord, LINES[0][:7])], "what encode adds stays"
+    assert dataset.pipeline.definition.origin.vocab_size == 702
+    train, val = create_dataloaders(*files, OnlyEncode(), batch_size=4, seq_length=8)
+    assert len(next(iter(train))["labels"]) == len(next(iter(val))["labels"]) == 4
+
+
+@pytest.mark.filterwarnings("ignore:gigatoken does not take this tokenizer")
+def test_special_tokens_that_the_tokenizer_adds_stay(files) -> None:
+    """As document 002 reads files: `tokenizer.encode(sample)`, one sample after another."""
+    import tokenizers
+
+    words = sorted({word for line in LINES for word in line.split()})
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({w: i for i, w in enumerate(["[UNK]", "[CLS]", "[SEP]", *words])}, "[UNK]")
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    dataset = TransformerDataset(files[1], backend, seq_length=4)
+    tokens = [token for line in LINES[:10] for token in backend.encode(line).ids]
+    assert tokens[0] == 1 and tokens[-1] == 2
+    shown = [dataset[i]["input_ids"][0].item() for i in range(len(dataset))] + dataset[-1]["labels"].tolist()
+    assert shown == tokens
+    transformers = pytest.importorskip("transformers")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]")
+    assert fast.encode(LINES[0])[0] == 1
+    again = TransformerDataset(files[1], fast, seq_length=4)
+    assert [again[i]["input_ids"].tolist() for i in range(9)] == [dataset[i]["input_ids"].tolist() for i in range(9)]
+
+
+def test_lists_of_paths(files, tokenizer, tmp_path: Path) -> None:
+    both = TransformerDataset([files[0], str(files[1])], tokenizer, seq_length=16)
+    tokens = stream(tokenizer, LINES + LINES[:10])
+    assert len(both) == len(tokens) - 16 and both[-1]["labels"].tolist() == tokens[-16:]
+    train, val = create_dataloaders(list(files), [files[1]], tokenizer, batch_size=4, seq_length=16)
+    assert (len(train.dataset), len(val.dataset)) == (len(both), len(stream(tokenizer, LINES[:10])) - 16)
+
+
+def test_an_error_names_the_file_of_the_two(files, tokenizer, tmp_path: Path) -> None:
+    empty, short = tmp_path / "empty.jsonl", tmp_path / "short.txt"
+    empty.write_text("")
+    short.write_text("ab")
+    for bad in (empty, short):
+        for pair in ((files[0], bad), (bad, files[1])):
+            with pytest.raises(ps.PenstockError, match=bad.name):
+                create_dataloaders(*pair, tokenizer, seq_length=16)
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        create_dataloaders(files[0], tmp_path / "nothing.jsonl", tokenizer)
+
+
+def test_lengths_that_were_divided_and_other_arguments(files, tokenizer) -> None:
+    train, val = create_dataloaders(
+        *files, tokenizer, batch_size=4, seq_length=128 / 4, persistent_workers=True, num_workers=2, prefetch_factor=4
+    )
+    assert next(iter(train))["input_ids"].shape == next(iter(val))["input_ids"].shape == (4, 32)
+    with pytest.raises(TypeError, match="there are no worker processes"):
+        create_dataloaders(*files, tokenizer, seq_length=8, worker_init_fn=print)
+
+
 @pytest.mark.parametrize("name", ["a.json", "A.JSONL", "a.ndjson"])
 def test_json_lines_under_any_of_their_names_are_not_read_as_text(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("".join(json.dumps({"text": line}) + "\n" for line in LINES[:2]))

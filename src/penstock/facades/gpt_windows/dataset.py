@@ -18,7 +18,7 @@ from penstock.tokenizers.resolve import with_end_of_text
 from penstock.torch_data.default_collate import TupleRow
 from penstock.torch_data.framework import data
 from penstock.torch_data.loaders import CoreDataLoader
-from penstock.torch_data.windows import WindowDataset, core_dataloader
+from penstock.torch_data.windows import WindowDataset, core_dataloader, whole_number
 
 
 class GPTDatasetV1(WindowDataset):
@@ -35,12 +35,12 @@ class GPTDatasetV1(WindowDataset):
     def __init__(self, txt: str, tokenizer: Any, max_length: int = 256, stride: int = 128) -> None:
         if not isinstance(txt, str):
             raise UsageError("txt, a string", got=type(txt).__name__, fix="read the file first: open(path).read()")
-        self.max_length, self.stride = max_length, stride
+        self.max_length, self.stride = whole_number(max_length), whole_number(stride)
         tokens = token_stream(Texts([txt]), with_end_of_text(with_any_ids(tokenizer)), eos=False)
-        super().__init__(Pipeline(tokens).windows(max_length, stride))
+        super().__init__(Pipeline(tokens).windows(self.max_length, self.stride))
 
-    def pair(self, tensors: dict[str, Any]) -> tuple[Any, Any]:
-        return tensors["input_ids"], tensors["labels"]
+    def pair(self, tensors: dict[str, Any]) -> list[Any]:
+        return [tensors["input_ids"], tensors["labels"]]  # a list, as torch collates pairs
 
     def row(self, tensors: dict[str, Any], i: int) -> TupleRow:
         return TupleRow((tensors["input_ids"][i], tensors["labels"][i]))
@@ -72,15 +72,15 @@ class _Side(Sequence[Any]):
 _DATASETS = {"gpt_v1": GPTDatasetV1}
 
 
-def create_dataset(dataset_type: str = "gpt_v1", **options: Any) -> GPTDatasetV1:
-    """A dataset by the name of its kind.
+def create_dataset(dataset_type: str = "gpt_v1", *arguments: Any, **options: Any) -> GPTDatasetV1:
+    """A dataset by the name of its kind, with the arguments of that kind.
 
     >>> len(create_dataset("gpt_v1", txt="abcdefgh", tokenizer="bytes", max_length=4, stride=2))
     2
     """
     if dataset_type not in _DATASETS:
         raise UsageError(f"a dataset_type among {sorted(_DATASETS)}", got=repr(dataset_type), fix='"gpt_v1"')
-    return _DATASETS[dataset_type](**options)
+    return _DATASETS[dataset_type](*arguments, **options)
 
 
 def create_dataloader(
@@ -94,10 +94,13 @@ def create_dataloader(
     pin_memory: bool = False,
     rank: int | None = None,
     world: int | None = None,
+    **options: Any,
 ) -> Any:
     """A real `torch.utils.data.DataLoader` of `(inputs, targets)`; each pass is another order, and it resumes exactly.
 
-    `num_workers` are threads. A dataset of another make gets torch's own DataLoader.
+    `num_workers` are threads; the order depends on `seed`, not on `torch.manual_seed`. `options` are further arguments
+    of torch's DataLoader: `collate_fn`, `generator` (its seed), `prefetch_factor`, `timeout`. A dataset of another
+    make gets torch's own DataLoader.
     """
     if isinstance(dataset, WindowDataset):
         return core_dataloader(
@@ -110,6 +113,13 @@ def create_dataloader(
             pin_memory=pin_memory,
             rank=rank,
             world=world,
+            **options,
+        )
+    if rank is not None or world is not None:
+        raise UsageError(
+            "a dataset of penstock with rank= and world=",
+            got=f"a {type(dataset).__name__}, for which torch's own DataLoader is made",
+            fix="DataLoaderBuilder().with_dataset(dataset).with_distributed(rank, world_size)",
         )
     return data.DataLoader(
         dataset,
@@ -118,6 +128,7 @@ def create_dataloader(
         drop_last=drop_last,
         num_workers=num_workers,
         pin_memory=pin_memory,
+        **options,
     )
 
 

@@ -8,29 +8,36 @@ validation data does neither.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.errors import UsageError
+from penstock.core.errors import PenstockError, UsageError
 from penstock.pipeline import Pipeline
 from penstock.sources.formats import FORMATS, Options, format_of
 from penstock.sources.token_stream import token_stream
+from penstock.tokenizers.resolve import as_encoded
 from penstock.torch_data.framework import torch
 from penstock.torch_data.loaders import CoreDataLoader
-from penstock.torch_data.windows import WindowDataset, core_dataloader
+from penstock.torch_data.windows import WindowDataset, core_dataloader, whole_number
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class TransformerDataset(WindowDataset):
     """`{"input_ids", "labels"}` for every position of a file, as a torch `Dataset`.
 
+    Texts are tokenised as `tokenizer.encode(text)` does, special tokens that it adds ([CLS], [SEP], BOS) included.
+
     Args:
-        data_path: a text, JSON-lines or Parquet file, a folder or a glob.
+        data_path: a text, JSON-lines or Parquet file, a folder or a glob, or a list of them.
+        tokenizer: any object with `encode`, or what `penstock.as_tokenizer` accepts.
         is_jsonl: True for JSON lines, False for text, None to decide by the file's name.
         field: the field or column with the text. A text file is one sample.
     """
 
     def __init__(
         self,
-        data_path: str | os.PathLike[str],
+        data_path: Paths,
         tokenizer: Any,
         seq_length: int = 128,
         is_jsonl: bool | None = None,
@@ -38,23 +45,29 @@ class TransformerDataset(WindowDataset):
         field: str = "text",
         stride: int = 1,
     ) -> None:
-        path = os.fspath(data_path)
+        files = [data_path] if isinstance(data_path, str | os.PathLike) else data_path
+        path = [os.fspath(one) for one in files]
         found = format_of(path) if is_jsonl is None else FORMATS["jsonl" if is_jsonl else "text"]
         if not found.one_pass:
             raise UsageError(
                 "a file of text or JSON lines",
                 got=found.title,
-                where=path,
+                where=", ".join(path[:3]),
                 fix=f"write it as JSON lines, or use penstock.{found.read}",
             )
-        source = found.open(path, Options(field=field))
-        self.seq_length = seq_length
-        super().__init__(Pipeline(token_stream(source, tokenizer)).windows(seq_length, stride))
+        self.seq_length = whole_number(seq_length)
+        try:
+            tokens = token_stream(found.open(path, Options(field=field)), as_encoded(tokenizer))
+            super().__init__(Pipeline(tokens).windows(self.seq_length, whole_number(stride)))
+        except PenstockError as error:
+            if not any(os.path.basename(one) in str(error) for one in path):
+                error.where = f"{', '.join(path[:3])}{': ' * bool(error.where)}{error.where}"
+            raise
 
 
 def create_dataloaders(
-    train_path: str | os.PathLike[str],
-    val_path: str | os.PathLike[str],
+    train_path: Paths,
+    val_path: Paths,
     tokenizer: Any,
     batch_size: int = 16,
     seq_length: int = 128,
@@ -67,10 +80,12 @@ def create_dataloaders(
     pin_memory: bool | None = None,
     rank: int | None = None,
     world: int | None = None,
+    **options: Any,
 ) -> tuple[CoreDataLoader, CoreDataLoader]:
     """The training and the validation loader, both real `torch.utils.data.DataLoader` objects.
 
-    `num_workers` are threads, on every platform. `rank` and `world` are data-parallel coordinates: ranks of the same
+    `num_workers` are threads, on every platform; `options` are further arguments of torch's DataLoader, as in
+    `create_dataloader`. `rank` and `world` are data-parallel coordinates: ranks of the same
     tensor- or pipeline-parallel group pass the same ones and see the same data.
     """
     if tokenizer is None:
@@ -78,7 +93,7 @@ def create_dataloaders(
     pin = torch.cuda.is_available() if pin_memory is None else pin_memory
     common: dict[str, Any] = {
         "batch_size": batch_size, "seed": seed, "num_workers": num_workers, "pin_memory": pin, "rank": rank, "world":
-        world,
+        world, **options,
     }  # fmt: skip
     train, val = (
         TransformerDataset(path, tokenizer, seq_length, is_jsonl, field=field, stride=stride)
