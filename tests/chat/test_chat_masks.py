@@ -9,6 +9,7 @@ import pytest
 
 from penstock import RecordError
 from penstock.chat import PromptEngine
+from penstock.chat.chat_template import Rendered
 from penstock.chat.loss_masks import Encoder, assistant_spans, encode_spans
 
 from .conftest import CHATML, LLAMA3, TEMPLATES
@@ -64,7 +65,7 @@ def test_the_same_without_offsets(tokenizer: Any, chats: Any) -> None:
     for template in (CHATML, LLAMA3):
         engine = PromptEngine(tokenizer, chat_template=template)
         for chat in chats:
-            text, spans = assistant_spans(engine.template.renderer({}), chat)  # type: ignore[union-attr]
+            text, spans = assistant_spans(Rendered(engine.template, {}).prompted, chat)  # type: ignore[arg-type]
             (a, b), (c, d) = encode_spans(fast, text, spans), encode_spans(plain, text, spans)
             assert a.tolist() == c.tolist()
             assert b.tolist() == d.tolist()

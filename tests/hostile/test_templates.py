@@ -16,7 +16,7 @@ import pytest
 from penstock import LimitError, RecordError, UsageError
 from penstock.chat import ChatTemplate
 from penstock.chat.jinja.meter import clock
-from penstock.chat.jinja.sandbox import render
+from penstock.chat.jinja.sandbox import render, render_marked
 from penstock.core.limits import LIMITS
 
 from .template_bombs import BOMBS
@@ -144,6 +144,26 @@ def test_a_date_does_not_depend_on_the_day() -> None:
     assert render("{{ strftime_now('%-m/%-d') }}", {}, DATE) == "7/26"
 
 
+def test_formats_work_as_in_jinja_and_stay_small() -> None:
+    sources = [
+        "{{ '{} and {b:>5}'.format(1, b='x') }}", "{{ '%s is %.2f' | format('pi', 3.14159) }}", "{{ '%05d' % 7 }}",
+        "{{ '%s %s' % ('a', 'b') }}", "{{ '{0[0][role]}'.format(messages) }}", "{{ '%(a)s' % {'a': 1} }}",
+        "{{ '{x}'.format_map({'x': 2}) }}",
+    ]  # fmt: skip
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    for source in sources:
+        assert render(source, VALUES, DATE) == ImmutableSandboxedEnvironment().from_string(source).render(VALUES)
+    for source in (
+        "{{ '{:>99999999}'.format(1) }}", "{{ '%99999999d' % 1 }}", "{{ '%*d' % (99999999, 1) }}",
+        "{{ '{:{}}'.format(1, 99999999) }}", "{{ '%99999999d' | format(1) }}", "{{ '{0.__class__}'.format(1) }}",
+        "{{ '{0.append}'.format(messages) }}", "{{ '{}'.format(range) }}", "{{ '%s' % range }}",
+        "{{ '{:.9999999f}'.format(1.5) }}", "{{ '{x.__class__}'.format_map({'x': 1}) }}",
+    ):  # fmt: skip
+        with pytest.raises((RecordError, LimitError)):
+            render(source, VALUES, DATE)
+
+
 def test_a_template_may_refuse_a_record() -> None:
     with pytest.raises(RecordError, match="got:   roles must alternate"):
         render("{{ raise_exception('roles must alternate') }}", VALUES, DATE)
@@ -187,6 +207,11 @@ def test_what_chat_templates_use_works_as_in_plain_jinja() -> None:
     assert render(source, {"messages": messages}, DATE) == expected
 
 
-def test_generation_tags_are_tolerated() -> None:
-    source = "{% for m in messages %}{% generation %}{{ m.content }}!{% endgeneration %}{% endfor %}"
-    assert render(source, VALUES, DATE) == "hi!"
+def test_generation_tags_are_noted() -> None:
+    source = "{% for m in messages %}[{% generation %}{{ m.content }}!{% endgeneration %}]{% endfor %}"
+    assert render_marked(source, VALUES, DATE) == ("[hi!]", [(1, 4)])
+
+
+def test_a_date_that_nobody_named_is_refused() -> None:
+    with pytest.raises(UsageError, match="a date for the chat template"):
+        render("{{ strftime_now('%d %b %Y') }}", {})

@@ -6,12 +6,14 @@ Costs one render of the template per assistant turn and one more, since spans ar
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.chat.jinja import sandbox
+from penstock.chat.jinja.sandbox import Blocks
 from penstock.chat.text_template import field_key, field_text
 from penstock.chat.tokenizer_template import own_template, special_names
 from penstock.core.errors import LimitError, RecordError, UsageError
@@ -29,8 +31,11 @@ _ROLES = {
 _DEPTH = 32
 # What a record brings itself, or the mask compiler sets.
 _RECORDS_OWN = {"messages", "add_generation_prompt", "tools", "documents"}
-# Templates that ask for today's date get this one, so that a batch does not depend on the day it is made.
-FIXED_DATE = datetime.date(2024, 7, 26)
+# What transformers always passes, so that a template can ask `tools is none`.
+_ALWAYS = {"tools": None, "documents": None}
+_TAG = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+# Other names of what a model thought before it answered; transformers passes it under the first and the last.
+_REASONING = ("reasoning_content", "reasoning", "thinking")
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -65,7 +70,7 @@ def conversation_of(record: Mapping[str, Any], system: str | None = None) -> Con
     >>> conversation_of({"prompt": [{"role": "user", "content": "hi"}], "completion": "yes?"}).given
     1
     """
-    keys = {"messages", "conversations", "tools", "documents"}
+    keys = {"messages", "conversations", "tools", "documents", "chat_template_kwargs"}
     given = next((record[key] for key in ("messages", "conversations") if record.get(key) is not None), None)
     asked: list[Any] = []
     if given is None and isinstance(record.get("prompt"), list | tuple):
@@ -87,6 +92,23 @@ def conversation_of(record: Mapping[str, Any], system: str | None = None) -> Con
     return Conversation(out, len(out) - len(given) if asked else 0, keys)
 
 
+def record_variables(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record brings beside its messages: `tools`, `documents`, and `chat_template_kwargs` as TRL reads them.
+
+    >>> record_variables({"tools": [], "chat_template_kwargs": {"enable_thinking": False}})
+    {'enable_thinking': False, 'tools': []}
+    """
+    more = record.get("chat_template_kwargs")
+    if more is not None and (not isinstance(more, Mapping) or _RECORDS_OWN & more.keys()):
+        raise RecordError(
+            f"`chat_template_kwargs` to be variables other than {', '.join(sorted(_RECORDS_OWN))}",
+            got=repr(more)[:80],
+            fix="repair the record",
+        )
+    given = {name: plain(record[name]) for name in ("tools", "documents") if record.get(name) is not None}
+    return {**plain(more or {}), **given}
+
+
 def _message(message: Any, number: int) -> Message:
     if isinstance(message, dict):
         out: Message = message
@@ -94,6 +116,9 @@ def _message(message: Any, number: int) -> Message:
             rest = {key: value for key, value in out.items() if key not in ("from", "value")}
             out = {"role": _ROLES.get(str(out["from"]).lower(), out["from"]), "content": out.get("value"), **rest}
         if isinstance(out.get("role"), str):
+            reasoning = next((out[name] for name in _REASONING if out.get(name) is not None), None)
+            if reasoning is not None:
+                out = {"thinking": reasoning, **out, "reasoning_content": reasoning}
             return out
     raise RecordError(
         "messages with 'role' and 'content' (or 'from' and 'value')",
@@ -107,12 +132,13 @@ def _message(message: Any, number: int) -> Message:
 class ChatTemplate:
     """A Jinja chat template with what it finds beside a record: special tokens by name, and the user's variables.
 
-    Plain data: it can be pickled.
+    `date` is what `strftime_now` writes; without it a template that calls it is an error. Plain data: it can be
+    pickled.
     """
 
     source: str
     special_names: Mapping[str, Any] = field(default_factory=dict)
-    date: datetime.date = FIXED_DATE
+    date: datetime.date | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str):
@@ -128,17 +154,49 @@ class ChatTemplate:
         >>> template.render([{"role": "user", "content": "a"}])
         '[a]'
         """
-        values = {**self.special_names, **(extra or {}), "messages": list(messages), "add_generation_prompt": prompt}
-        return sandbox.render(self.source, values, self.date)
+        return self.marked(messages, prompt=prompt, extra=extra)[0]
 
-    def renderer(self, extra: Mapping[str, Any]) -> Callable[[Sequence[Message], bool], str]:
-        """`render` with a record's own values (tools, documents) bound."""
-        return lambda messages, prompt: self.render(messages, prompt=prompt, extra=extra)
+    def marked(
+        self, messages: Sequence[Message], *, prompt: bool = False, extra: Mapping[str, Any] | None = None
+    ) -> tuple[str, Blocks]:
+        """The conversation as text, and where the template's `{% generation %}` blocks are in it."""
+        own = {"messages": list(messages), "add_generation_prompt": prompt}
+        return sandbox.render_marked(self.source, {**_ALWAYS, **self.special_names, **(extra or {}), **own}, self.date)
+
+    @property
+    def tagged(self) -> bool:
+        """Whether the template marks with `{% generation %}` what a model is trained on."""
+        return _TAG.search(self.source) is not None
+
+
+class Rendered:
+    """A template with a record's own values (tools, documents) bound; the last conversation is rendered once."""
+
+    def __init__(self, template: ChatTemplate, extra: Mapping[str, Any]) -> None:
+        self.template, self.extra = template, extra
+        self._messages: Sequence[Message] | None = None
+        self._last: tuple[str, Blocks] = "", []
+
+    def marked(self, messages: Sequence[Message]) -> tuple[str, Blocks]:
+        """The text of a conversation and where its generation blocks are."""
+        if messages is not self._messages:
+            self._last = self.template.marked(messages, extra=self.extra)
+            self._messages = messages
+        return self._last
+
+    def text(self, messages: Sequence[Message]) -> str:
+        """The text of a conversation."""
+        return self.marked(messages)[0]
+
+    def prompted(self, messages: Sequence[Message], prompt: bool) -> str:
+        """The text of a conversation, with `prompt` also the beginning of the assistant's next turn."""
+        return self.template.render(messages, prompt=True, extra=self.extra) if prompt else self.text(messages)
 
 
 def chat_template_of(
-    given: Any, tokenizer: Tokenizer, source: str | None = None, variables: Mapping[str, Any] | None = None
-) -> ChatTemplate:
+    given: Any, tokenizer: Tokenizer, source: str | None = None, variables: Mapping[str, Any] | None = None,
+    date: Any = None,
+) -> ChatTemplate:  # fmt: skip
     """The template in `source`, else the tokenizer's own, with the tokenizer's special tokens and the user's variables.
 
     `given` is the tokenizer as the user passed it, `tokenizer` what it became.
@@ -150,10 +208,23 @@ def chat_template_of(
             got=f"{given!r} without one" if isinstance(given, str) else f"a {type(given).__name__} without one",
             fix="pass chat_template=... with the Jinja source the model was trained with",
         )
-    template = ChatTemplate(source, {**special_names(given, tokenizer), **_checked(variables)})
+    template = ChatTemplate(source, {**special_names(given, tokenizer), **_checked(variables)}, date_of(date))
     with suppress(RecordError, LimitError):  # a template may refuse this conversation; it may not lack a token
         template.render([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
     return template
+
+
+def date_of(value: Any) -> datetime.date | None:
+    """A date from a date, or from text such as "2024-07-26".
+
+    >>> date_of("2024-07-26")
+    datetime.date(2024, 7, 26)
+    """
+    if value is None or isinstance(value, datetime.date):
+        return value
+    with suppress(ValueError, TypeError):
+        return datetime.date.fromisoformat(value)
+    raise UsageError("`date` as a date", got=repr(value)[:80], fix='date="2024-07-26", or a datetime.date')
 
 
 def _checked(variables: Mapping[str, Any] | None) -> dict[str, Any]:

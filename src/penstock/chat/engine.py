@@ -8,6 +8,7 @@ so one engine serves any number of threads and can be pickled into workers.
 
 from __future__ import annotations
 
+import datetime
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -15,7 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.chat.chat_template import ChatTemplate, chat_template_of, conversation_of, plain
+from penstock.chat.chat_template import ChatTemplate, Rendered, chat_template_of, conversation_of, record_variables
+from penstock.chat.content_shape import shown
+from penstock.chat.generation import encode_marked, generation_spans
 from penstock.chat.loss_masks import Boundary, Encoder, Turn, assistant_spans, encode_spans, generation_header
 from penstock.chat.options import check_choices, check_ends, check_types
 from penstock.chat.text_template import TextTemplate, field_text, make_template
@@ -45,9 +48,11 @@ class PromptEngine:
     before every prompt, or a system message where a chat has none. `specials="refuse"`: a record whose own text spells
     a special token is an error, since it would become one. `boundary`: see `Encoder.encode_cut`. `turn`: the part of
     a chat's answer to train on: `"answer"` its content and end marker, `"tail"` also the blank space that the template
-    writes behind the marker (as TRL does), `"whole"` also the header (as torchtune does). `variables`: what
-    a chat template reads beside the record, such as `{"enable_thinking": False}`. `schema`: what a row holds; with
-    `extra="keep"` also the record's fields that the template does not read, such as an id.
+    writes behind the marker (as TRL does), `"whole"` also the header (as torchtune does); with `"answer"`, a template
+    with `{% generation %}` tags decides itself, as in transformers. `variables`: what a chat template reads beside the
+    record, such as `{"enable_thinking": False}`. `date`: what it writes as today's (`strftime_now`).
+    `schema`: what a row holds; with `extra="keep"` also the record's fields that the template does not read, such as an
+    id.
 
     A record without trainable tokens, before or after truncation, or that the template cannot render faithfully, raises
     a `RecordError` that names it. With `on_error="skip"` it returns None, and is counted in `skipped` and kept (the
@@ -77,6 +82,7 @@ class PromptEngine:
         specials: Literal["refuse", "allow"] = "refuse",
         turn: Turn = "answer",
         variables: Mapping[str, Any] | None = None,
+        date: datetime.date | str | None = None,
     ) -> None:
         given = {
             "mask": mask,
@@ -93,15 +99,16 @@ class PromptEngine:
         chat = template == "chat" or chat_template is not None
         check_ends(eos, bos, chat, self.encoder.tokenizer.vocab_size)
         if chat:
-            self.template = chat_template_of(tokenizer, self.encoder.tokenizer, chat_template, variables)
+            self.template = chat_template_of(tokenizer, self.encoder.tokenizer, chat_template, variables, date)
         else:
             self.template = make_template(template)
-            if variables is not None:
-                raise UsageError(
-                    "`variables` with a chat template",
-                    got="a text template, which reads the record's fields only",
-                    fix="leave `variables` out, and write them into the template",
-                )
+            for name, value in (("variables", variables), ("date", date)):
+                if value is not None:
+                    raise UsageError(
+                        f"`{name}` with a chat template",
+                        got="a text template, which reads the record's fields only",
+                        fix=f"leave `{name}` out, and write what is meant into the template",
+                    )
             if turn != "answer":
                 raise UsageError(
                     "`turn` with a chat template",
@@ -112,7 +119,10 @@ class PromptEngine:
         self.on_error, self.system, self.boundary, self.specials = on_error, system, boundary, specials
         self.turn = turn
         self.schema = OutputSchema(extra="drop") if schema is None else schema
-        self._header = generation_header(self.template.renderer({})) if isinstance(self.template, ChatTemplate) else ""
+        made = self.template
+        self._header = generation_header(Rendered(made, {}).prompted) if isinstance(made, ChatTemplate) else ""
+        tagged = isinstance(self.template, ChatTemplate) and self.template.tagged
+        self.by_tags = tagged and turn == "answer" and mask != "none"
         self._after = self._end_ids(eos)
         self._before = self._begin_ids(bos)
         self.skipped = 0
@@ -189,19 +199,25 @@ class PromptEngine:
 
     def _chat(self, template: ChatTemplate, record: Mapping[str, Any]) -> Encoded:
         messages, given, read = conversation_of(record, self.system)
-        extra = {name: plain(record[name]) for name in ("tools", "documents") if record.get(name) is not None}
+        extra = record_variables(record)
         if self.specials == "refuse":
             for number, message in enumerate(messages):
                 self._check_specials(message, f"message {number}")
             for name, value in extra.items():
                 self._check_specials(value, name)
+        rendered = Rendered(template, extra)
+        first = given if self.mask == "prompt" else 0
+        answers = [i for i, message in enumerate(messages) if message["role"] == "assistant" and i >= first]
+        messages = shown(rendered.text, messages, answers[-1:] if self.mask == "last" else answers)
         if self.mask == "none":
-            ids, trained = encode_spans(self.encoder, template.render(messages, extra=extra), [])
+            ids, trained = encode_spans(self.encoder, rendered.text(messages), [])
+        elif self.by_tags:
+            text, spans = generation_spans(rendered.marked, messages, self.mask == "last", first)
+            ids, trained = encode_marked(self.encoder, text, spans, self.boundary)
         else:
             text, spans = assistant_spans(
-                template.renderer(extra), messages, self.mask == "last", self.turn,
-                first=given if self.mask == "prompt" else 0, header=self._header,
-            )  # fmt: skip
+                rendered.prompted, messages, self.mask == "last", self.turn, first=first, header=self._header
+            )
             ids, trained = encode_spans(self.encoder, text, spans, self.boundary)
         return ids, trained, read
 

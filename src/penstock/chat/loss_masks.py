@@ -270,6 +270,18 @@ class Encoder:
         place = bisect_left(range(len(ids)), cut, key=lambda k: len(decode(ids[:k])))
         return place if decode(ids[:place]) == text[:cut] and decode(ids[place:]) == text[cut:] else None
 
+    def offsets(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+        """Ids of a text, and the characters at which each begins and ends, if the tokenizer knows them.
+
+        A blank that a token holds and its offsets leave out counts to the token behind it.
+        """
+        if self._backend is None or not text:
+            return None
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        starts, ends = np.asarray(encoding.offsets, np.int64).reshape(-1, 2).T
+        reached = np.concatenate([[0], np.maximum.accumulate(ends)[:-1]]) if len(ends) else ends
+        return np.asarray(encoding.ids, np.int64), np.minimum(starts, reached), ends
+
     def _by_offsets(self, text: str, cuts: Sequence[int]) -> tuple[NDArray[np.int64], list[int]] | None:
         if self._backend is None or not text:
             return None
@@ -295,6 +307,18 @@ def trained_tokens(length: int, cuts: Sequence[int], spans: Sequence[Span]) -> N
     return mask
 
 
+def check_utf8(text: str) -> None:
+    """Raises `RecordError` for text with half a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RecordError(
+            "text that can be written as UTF-8",
+            got=f"half a surrogate pair, {text[error.start]!r}, at character {error.start} of the prompt",
+            fix="text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace') repairs such text",
+        ) from error
+
+
 def encode_spans(
     encoder: Encoder, text: str, spans: Sequence[Span], boundary: Boundary = "split"
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -304,14 +328,7 @@ def encode_spans(
     >>> ids[trained].tolist() == list(b"cd")
     True
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise RecordError(
-            "text that can be written as UTF-8",
-            got=f"half a surrogate pair, {text[error.start]!r}, at character {error.start} of the prompt",
-            fix="text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace') repairs such text",
-        ) from error
+    check_utf8(text)
     cuts = sorted({edge for span in spans for edge in span})
     ids, places = encoder.encode_cut(text, cuts, boundary)
     index = {cut: i for i, cut in enumerate(cuts)}

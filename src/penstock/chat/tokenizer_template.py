@@ -43,6 +43,12 @@ def special_names(given: Any, tokenizer: Tokenizer) -> dict[str, str]:
             value = texts.get(number)
         if value is not None:
             found[name] = value
+    # Tokens with names of their own, such as image_token.
+    more = getattr(given, "special_tokens_map", None) or config.get("extra_special_tokens")
+    for name, value in more.items() if isinstance(more, Mapping) else ():
+        text = _content(value)
+        if text is not None and isinstance(name, str) and name.endswith("_token"):
+            found.setdefault(name, text)
     return found
 
 

@@ -11,7 +11,7 @@ from penstock.cli.arguments import number
 from penstock.core.errors import PenstockError, UsageError
 
 # Options that only mean something with a prompt, and options that mean nothing with one.
-_WITH = ("mask", "turn", "max_length", "truncation", "system", "boundary", "specials", "bos", "variable")
+_WITH = ("mask", "turn", "max_length", "truncation", "system", "boundary", "specials", "bos", "variable", "date")
 _WITHOUT = {
     "field": "name the fields in the template",
     "by": "a record is a document",
@@ -26,6 +26,7 @@ _SPELLINGS = (
     (r"\b(mask|truncation|turn|specials|boundary|on_error)='(\w+)'", r"--\1 \2"),
     (r"chat_template=\.\.\. with", "--chat-template FILE with"),
     (r"variables=\{'(\w+)': \.\.\.\}", r"--variable \1=TEXT"),
+    (r'\bdate="([-\d]+)"', r"--date \1"),
     (r"eos=<token id>", "--eos-id N"),
     (r"\b(eos|bos)=False", r"--no-\1"),
     (r"name the field that holds it", "--field NAME names the field that holds it"),
@@ -57,6 +58,7 @@ def add_prompt(parser: Any) -> None:
         "--variable", type=_variable, action="append", metavar="NAME=VALUE",
         help="what the chat template reads beside the record: JSON, or else text; may be given again",
     )  # fmt: skip
+    group.add_argument("--date", metavar="YYYY-MM-DD", help="what the chat template writes as today's date")
     group.add_argument(
         "--specials", choices=("refuse", "allow"), help="records that spell a special token (default: refuse)"
     )

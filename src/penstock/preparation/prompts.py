@@ -159,8 +159,11 @@ def spec_of(engine: PromptEngine) -> dict[str, Any]:
         shown: dict[str, Any] = {
             "chat": template.source,
             "special_names": dict(sorted(template.special_names.items())),
-            "date": template.date.isoformat(),
+            # Without a date no template writes one; the text of earlier versions keeps their jobs and states.
+            "date": "2024-07-26" if template.date is None else template.date.isoformat(),
         }
+        if engine.by_tags:
+            shown["generation"] = True
     else:
         shown = asdict(template)
     plain = {name: getattr(engine, name) for name in _DECIDES}

@@ -13,12 +13,14 @@ from itertools import islice
 from typing import Any
 
 from penstock.chat.jinja.meter import MAX_NODES, clock, fits, measure, spent, too_much
-from penstock.core.errors import RecordError
+from penstock.core.errors import RecordError, UsageError
 from penstock.core.optional import need
 
 MAX_RANGE = 10_000
 MAX_BITS = 4096
 
+# In formats: a long width or precision, one that is taken from the values, and a field inside a field.
+_WIDE = re.compile(r"\d{4}|%[^a-zA-Z%]*\*|\{[^{}]*\{[^{}]*\}")
 _DATE_PART = re.compile(r"%(-?[aAbBdHIjmMpSuwyY%])|%")
 # Everything str.splitlines takes for the end of a line.
 _LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -128,7 +130,8 @@ def binop(operator: str, left: Any, right: Any, plain: Callable[[Any, Any], Any]
     clock.tick()
     sized = (str, list, tuple)
     if operator == "%" and isinstance(left, str):
-        raise forbidden("formatting text with %")
+        _check_format(left, right if isinstance(right, tuple) else (right,))
+        return spent(plain(left, right))
     if isinstance(left, sized) or isinstance(right, sized):
         if operator == "*":
             thing, times = (left, right) if isinstance(left, sized) else (right, left)
@@ -143,17 +146,52 @@ def binop(operator: str, left: Any, right: Any, plain: Callable[[Any, Any], Any]
     return spent(plain(left, right))
 
 
+def percent(text: str, *values: Any, **named: Any) -> str:
+    """`text % values`, with plain values and small widths only.
+
+    >>> percent("%s is %.2f", "pi", 3.14159)
+    'pi is 3.14'
+    """
+    _check_format(text, (*values, *named.values()))
+    return str(spent(to_text(text) % (named or values)))
+
+
+class Format:
+    """`text.format`, run by Jinja's own safe formatter, with plain values and small widths only."""
+
+    def __init__(self, text: str, safe: Callable[..., str]) -> None:
+        self.text, self.safe = text, safe
+
+    def __call__(self, *values: Any, **named: Any) -> str:
+        named = {name: value for name, value in named.items() if name not in ("_loop_vars", "_block_vars")}
+        _check_format(self.text, (*values, *named.values()))
+        return str(spent(self.safe(*values, **named)))
+
+
+def _check_format(text: str, values: Iterable[Any]) -> None:
+    """Refuses widths that could ask for gigabytes, and values that are no data."""
+    if _WIDE.search(to_text(text)):
+        raise forbidden(f"the format {text[:60]!r}, with a width of more than three digits or from a value")
+    fits(len(text) + sum(len(to_text(value)) for value in values) * max(1, text.count("{") + text.count("%")))
+
+
 def _size(value: Any) -> int:
     return len(value) if isinstance(value, str) else measure(value)
 
 
-def date_text(date: datetime.date, pattern: str) -> str:
+def date_text(date: datetime.date | None, pattern: str) -> str:
     """`date.strftime(pattern)` for the usual parts only: widths, which could ask for gigabytes, are refused.
 
     >>> date_text(datetime.date(2024, 7, 26), "%d %b %Y")
     '26 Jul 2024'
     """
-    moment = datetime.datetime(date.year, date.month, date.day)
+    if date is None:
+        raise UsageError(
+            "a date for the chat template, which writes today's with strftime_now",
+            got="none: a store or a run must not depend on the day it is made",
+            fix='date="2024-07-26", with the date to write; or the variable that the template reads instead, if any',
+        )
+    moment = date if isinstance(date, datetime.datetime) else datetime.datetime(date.year, date.month, date.day)
 
     def part(match: re.Match[str]) -> str:
         code = match.group(1)

@@ -20,6 +20,8 @@ from penstock.core.errors import PenstockError, RecordError, UsageError
 from penstock.core.limits import LIMITS
 from penstock.core.optional import need
 
+Blocks = list[tuple[int, int]] | None
+
 
 def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -70,17 +72,26 @@ def _environment_class() -> Any:
             # Jinja returns an undefined value, which prints as nothing; a template that tries this is refused instead.
             raise sandbox.SecurityError(f"attribute {attribute!r} of {type(obj).__name__!r} is not for templates")
 
-        def wrap_str_format(self, value: Any) -> None:
-            return None  # `format` is no method a template may use
+        def wrap_str_format(self, value: Any) -> Any:
+            """`str.format` as Jinja's sandbox runs it, attributes checked as in the template, its width bounded."""
+            safe = super().wrap_str_format(value)
+            return None if safe is None else bounds.Format(value.__self__, safe)
 
         def is_safe_callable(self, obj: Any) -> bool:
             if isinstance(obj, runtime.Macro | runtime.LoopContext | runtime.Undefined):
                 return True
             if isinstance(obj, BuiltinMethodType):
                 return self.is_safe_attribute(obj.__self__, obj.__name__, obj)
+            if isinstance(obj, bounds.Format):
+                return True
             if isinstance(obj, MethodType):
-                return isinstance(obj.__self__, runtime.LoopContext) and obj.__name__ in ("cycle", "changed")
+                return self._is_safe_method(obj.__self__, obj.__name__)
             return any(obj is allowed for allowed in self.globals.values())
+
+        def _is_safe_method(self, owner: Any, name: str) -> bool:
+            if isinstance(owner, runtime.LoopContext):
+                return name in ("cycle", "changed")
+            return any(owner is extension for extension in self.extensions.values())  # of the generation tag
 
         def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
             meter.worked_on(getattr(obj, "__self__", None))
@@ -145,7 +156,7 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def make_environment(date: datetime.date) -> Any:
+def make_environment(date: datetime.date | None) -> Any:
     """An environment in which a template finds what chat templates use, and nothing else."""
     jinja2 = need("jinja2", extra="hf", purpose="for chat templates")
     syntax = need("penstock.chat.jinja.syntax", extra="hf")
@@ -162,6 +173,7 @@ def make_environment(date: datetime.date) -> Any:
         "tojson": bounds.tojson,
         "string": bounds.to_text,
         "safe": bounds.to_text,
+        "format": bounds.percent,
     }
     env.filters = {**kept, **{name: _guarded(function) for name, function in own.items()}}
     env.filters[syntax.CONCAT] = bounds.join_text
@@ -183,7 +195,7 @@ def make_environment(date: datetime.date) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def compile_template(source: str, date: datetime.date) -> Any:
+def compile_template(source: str, date: datetime.date | None) -> Any:
     """The template compiled, or `UsageError`; `LimitError` when it is larger than a template may be."""
     size = len(source.encode("utf-8", "surrogatepass"))
     if size > LIMITS.template_bytes:
@@ -204,18 +216,30 @@ def compile_template(source: str, date: datetime.date) -> Any:
         ) from error
 
 
-def render(source: str, values: Mapping[str, Any], date: datetime.date) -> str:
+def render(source: str, values: Mapping[str, Any], date: datetime.date | None = None) -> str:
     """The template's text for these values, which must be plain JSON data.
 
     >>> render("{% for m in messages %}{{ m.role }}: {{ m['content'] | trim }};{% endfor %}",
-    ...        {"messages": [{"role": "user", "content": " hi "}]}, datetime.date(2024, 7, 26))
+    ...        {"messages": [{"role": "user", "content": " hi "}]})
     'user: hi;'
     """
+    return render_marked(source, values, date)[0]
+
+
+def render_marked(source: str, values: Mapping[str, Any], date: datetime.date | None = None) -> tuple[str, Blocks]:
+    """The template's text, and where its `{% generation %}` blocks are; None if a macro or set block holds one, since
+    then its place is not known.
+
+    >>> render_marked("a{% generation %}bc{% endgeneration %}", {})
+    ('abc', [(1, 3)])
+    """
     template = compile_template(source, date)
+    written = need("penstock.chat.jinja.syntax", extra="hf").written
     meter.clock.start(meter.RENDER_SECONDS)
     meter.check_record(values)
+    written.begin()
     try:
-        return bounds.join_text(template.root_render_func(template.new_context(dict(values))))
+        text = bounds.join_text(written.counted(template.root_render_func(template.new_context(dict(values)))))
     except PenstockError:
         raise
     except (RecursionError, MemoryError) as error:
@@ -226,3 +250,4 @@ def render(source: str, values: Mapping[str, Any], date: datetime.date) -> str:
             got=f"{type(error).__name__}: {str(error)[:300]}",
             fix="check the record's messages against what the template reads",
         ) from error
+    return text, None if written.misplaced is not None else written.marked

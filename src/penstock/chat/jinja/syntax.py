@@ -7,6 +7,8 @@ Imported only where Jinja is installed.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from jinja2 import nodes
@@ -14,18 +16,55 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.visitor import NodeTransformer
 
+from penstock.chat.jinja.bounds import to_text
+
 # Names with a space: no template can spell them as a filter or test.
 CONCAT, WEIGH, WORK, TICK = "guard concat", "guard weigh", "guard work", "guard tick"
 
 
 class Generation(Extension):
-    """`{% generation %} ... {% endgeneration %}` renders what is inside; spans are found without it."""
+    """`{% generation %} ... {% endgeneration %}` renders what is inside, and notes where it is in the text."""
 
     tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Any) -> nodes.Node:
         line = next(parser.stream).lineno
-        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("noted"), [], [], body).set_lineno(line)
+
+    def noted(self, caller: Any) -> str:
+        """What is inside, noted in the thread's `written`."""
+        start, inside = written.length, str(caller())
+        written.marked.append((start, start + len(inside)))
+        if written.awaited is not None:
+            written.misplaced = inside
+        written.awaited = inside
+        return inside
+
+
+class _Written(threading.local):
+    """What the rendering of this thread has written so far, and the generation blocks in it."""
+
+    length = 0
+    marked: list[tuple[int, int]]
+    awaited: str | None = None  # the last generation block, which must be what is written next
+    misplaced: str | None = None  # a generation block that was not: a macro or set block held it
+
+    def begin(self) -> None:
+        self.length, self.marked, self.awaited, self.misplaced = 0, [], None, None
+
+    def counted(self, blocks: Iterable[Any]) -> Iterator[str]:
+        for block in blocks:
+            text = to_text(block)
+            if self.awaited is not None:
+                self.misplaced = self.misplaced if text == self.awaited else self.awaited
+                self.awaited = None
+            self.length += len(text)
+            yield text
+        self.misplaced = self.misplaced or self.awaited
+
+
+written = _Written()
 
 
 def _tick() -> nodes.Test:
