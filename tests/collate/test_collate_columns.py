@@ -258,8 +258,17 @@ def test_targets_that_are_no_row_of_integers(name: str, bad: Any) -> None:
 
 
 def test_seq2seq_rows_without_labels() -> None:
-    rows = [{"input_ids": [1], "labels": None}]
-    assert "a column 'labels': the target's tokens" in str(refused(rows, create_seq2seq_collate(0)))
+    """As a batch to generate from: what transformers' collator makes of them."""
+    rows: list[dict[str, Any]] = [{"input_ids": [1], "labels": None}, {"input_ids": [2, 3], "labels": None}]
+    batch = create_seq2seq_collate(0, return_tensors="np")(rows)
+    assert {name: column.tolist() for name, column in batch.items()} == {
+        "input_ids": [[1, 0], [2, 3]],
+        "attention_mask": [[1, 0], [1, 1]],
+    }
+    rows[0]["labels"] = [4]
+    assert "'labels'" in str(refused(rows, create_seq2seq_collate(0)))
+    masked = [{"input_ids": [1], "decoder_attention_mask": [1]}]
+    assert "the target's tokens in 'labels'" in str(refused(masked, create_seq2seq_collate(0)))
 
 
 @pytest.mark.parametrize("kind", ["mlm", "fim"])

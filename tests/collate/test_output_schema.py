@@ -118,3 +118,13 @@ def test_equal_hashable_and_pickled() -> None:
 def test_a_ragged_field_cannot_be_typed() -> None:
     with pytest.raises(RecordError, match="numbers of one shape in every row"):
         OutputSchema({"x": "int32"}).check_batch({"x": [np.array([1]), np.array([1, 2])]})
+
+
+def test_dtypes_of_torch() -> None:
+    schema = OutputSchema({"input_ids": torch.int32, "score": torch.float16, "flag": torch.bool, "n": torch.long})
+    assert {name: str(dtype) for name, dtype in schema.fields.items()} == {
+        "input_ids": "int32", "score": "float16", "flag": "bool", "n": "int64",
+    }  # fmt: skip
+    assert schema == OutputSchema({"input_ids": "int32", "score": "float16", "flag": "bool", "n": "int64"})
+    with pytest.raises(UsageError, match="cast on the device"):
+        OutputSchema({"x": torch.bfloat16})

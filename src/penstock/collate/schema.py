@@ -23,6 +23,8 @@ DEFAULT_FIELDS: Mapping[str, str] = {"input_ids": "int64", "attention_mask": "in
 class OutputSchema:
     """Names and dtypes of the output fields; `input_ids`, `attention_mask` and `labels` as int64 by default.
 
+    A dtype is one of NumPy, its name, or one of torch (`torch.int32`).
+
     Fields the schema does not name are kept as they are (`extra="keep"`), left out (`"drop"`) or refused (`"error"`).
     Fields in `optional` may be absent; all others must be there. Integers are exact or refused. Floats are rounded to
     what their dtype has, as floats are (2**24 + 1 is 2**24 in float32), and refused where that would be infinite.
@@ -45,7 +47,7 @@ class OutputSchema:
         dtypes: dict[str, np.dtype[Any]] = {}
         for name, dtype in self.fields.items():
             try:
-                dtypes[name] = np.dtype(dtype)
+                dtypes[name] = np.dtype(str(dtype).removeprefix("torch.") if "torch." in str(dtype) else dtype)
             except TypeError as error:
                 raise UsageError(f"a NumPy dtype for field {name!r}", got=repr(dtype), fix=_instead(dtype)) from error
             if dtypes[name].kind not in "biuf":

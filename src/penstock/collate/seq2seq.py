@@ -37,15 +37,17 @@ class Seq2SeqCollate:
 
     def __call__(self, rows: Rows) -> Batch:
         columns = columns_of(rows)
-        if "labels" not in columns and "decoder_input_ids" not in columns:
-            raise RecordError(
-                "rows with a column 'labels': the target's tokens",
-                got=f"columns {', '.join(map(str, columns))}",
-                where="row 0 of the batch",
-                fix="put the target's tokens in 'labels', without a start token",
-            )
         batch = pad_columns(columns, self.options, skip=TARGET_COLUMNS)
         given = {name: token_rows(columns[name], name) for name in _ORDER if name in columns}
+        if not {"labels", "decoder_input_ids"} & given.keys():
+            if given:
+                raise RecordError(
+                    "rows with 'labels' or 'decoder_input_ids', as they have a 'decoder_attention_mask'",
+                    got=f"columns {', '.join(map(str, columns))}",
+                    where="row 0 of the batch",
+                    fix="put the target's tokens in 'labels', without a start token",
+                )
+            return self.options.finish(batch)  # only the encoder's input, to generate from
         target = "labels" if "labels" in given else "decoder_input_ids"
         layout = self.target.lay_out(counts_of(given[target]))
         for name, column in given.items():

@@ -6,11 +6,12 @@ which costs Python time per example.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.collate.columns import columns_of, mask_rows, token_rows
 from penstock.collate.layout import lay_out
@@ -55,7 +56,26 @@ class Fill(BatchStep):
         return self.on_batches(RowFacts()).pad.padded(columns, picks, memory=_MEMORY)
 
 
-def examples_of(columns: Columns, max_length: int) -> list[Example]:
+class SameLabels(JaxOutput):
+    """Batches in which `labels[t]` is `input_ids[t]`, and -100 on padding: for models that shift labels themselves."""
+
+    expands = False
+
+    def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
+        made = super().convert(columns, ids)
+        return made | {"labels": same_labels(made)}
+
+
+def same_labels(columns: Mapping[str, Any]) -> NDArray[Any]:
+    """The tokens of padded columns, and -100 where they are masked or the row only fills up the batch."""
+    tokens: NDArray[Any] = np.asarray(columns["input_ids"])
+    seen = np.asarray(columns["attention_mask"]) != 0
+    if "valid" in columns:
+        seen &= np.asarray(columns["valid"], bool)[:, None]
+    return np.where(seen, tokens, tokens.dtype.type(IGNORE))
+
+
+def examples_of(columns: Columns, max_length: int, same: bool = False) -> list[Example]:
     """Returns one dict per row: `input_ids`, `attention_mask` and `labels` without padding, and the other columns.
 
     >>> from penstock.core.columns import Ragged
@@ -64,6 +84,8 @@ def examples_of(columns: Columns, max_length: int) -> list[Example]:
     """
     ragged = {name: ragged_tokens(name, column) for name, column in columns.items()}
     padded = Fill(max_length).apply(ragged, Picks(np.empty(0, np.int64), 0), 0)
+    if same:
+        padded["labels"] = same_labels(padded)
     counts = np.minimum(counts_of(ragged["input_ids"]), max_length)
     out = []
     for i, count in enumerate(counts.tolist()):
@@ -75,7 +97,7 @@ def examples_of(columns: Columns, max_length: int) -> list[Example]:
     return out
 
 
-def collate(batch: Sequence[Example], max_length: int, pad_id: int) -> dict[str, Any]:
+def collate(batch: Sequence[Example], max_length: int, pad_id: int, same: bool = False) -> dict[str, Any]:
     """Pads examples to `max_length` and stacks them: int32 NumPy arrays.
 
     >>> collate([{"input_ids": [5, 6]}], max_length=3, pad_id=0)["labels"].tolist()
@@ -88,7 +110,8 @@ def collate(batch: Sequence[Example], max_length: int, pad_id: int) -> dict[str,
     layout = lay_out(counts_of(ids), length=max_length, max_length=max_length)
     mask = mask_rows(columns.get("attention_mask"), "attention_mask", layout.full, absent=1)
     labels = token_rows(columns["labels"], "labels") if "labels" in columns else None
-    return pad_token_columns(ids, layout, pad_id, mask=mask, labels=labels, dtype=np.int32)
+    made = pad_token_columns(ids, layout, pad_id, mask=mask, labels=labels, dtype=np.int32)
+    return made | {"labels": same_labels(made)} if same and labels is None else made
 
 
 class CollateOutput(Output):
@@ -96,15 +119,17 @@ class CollateOutput(Output):
 
     name = "jax"
 
-    def __init__(self, place: JaxOutput, function: Callable[[list[Example]], dict[str, Any]], max_length: int) -> None:
-        self.place, self.function, self.max_length = place, function, max_length
+    def __init__(
+        self, place: JaxOutput, function: Callable[[list[Example]], dict[str, Any]], max_length: int, same: bool
+    ) -> None:
+        self.place, self.function, self.max_length, self.same = place, function, max_length, same
 
     def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
         return columns
 
     def deliver(self, columns: Columns) -> dict[str, Any]:
         try:
-            made = self.function(examples_of(columns, self.max_length))
+            made = self.function(examples_of(columns, self.max_length, self.same))
         except Exception as error:
             raise UserCodeError(
                 "_collate_fn to return", got=f"{type(error).__name__}: {str(error)[:300]}", fix="fix the function"

@@ -9,21 +9,25 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
-from penstock.core.errors import UsageError
+from penstock.core.errors import ArgumentError, UsageError
 from penstock.facades.capibara import config_files
 from penstock.storage.filesystem import local_only
 
+C = TypeVar("C")
 Layout = Literal["documents", "windows"]
 Remainder = Literal["drop", "pad", "short"]
+Labels = Literal["shifted", "same"]
 Sampling = Literal["proportional", "temperature", "unimax"]
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "layout": get_args(Layout),
     "remainder": get_args(Remainder),
+    "labels": get_args(Labels),
     "sampling": get_args(Sampling),
     "normalize": (None, *get_args(Form)),
 }
@@ -64,6 +68,23 @@ class _File:
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
+def _names_arguments(cls: type[C]) -> type[C]:
+    """A configuration whose constructor answers an unknown argument with the right one."""
+    init, known = cls.__init__, [f.name for f in fields(cls)]  # type: ignore[arg-type]
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **values: Any) -> None:
+        for name in values:
+            if name not in known:
+                error = _unknown(name, known, cls.__name__)
+                raise ArgumentError(error.expected, got=error.got, fix=error.fix)
+        init(self, *args, **values)
+
+    cls.__init__ = checked  # type: ignore[method-assign]
+    return cls
+
+
+@_names_arguments
 @dataclass
 class DataLoaderConfig(_File):
     """Configuration for the data loader.
@@ -71,6 +92,11 @@ class DataLoaderConfig(_File):
     `batch_size` is the global batch size. `num_workers` is the largest number of threads, 0 for none; one core is left
     for the training step. `layout` defines a row: a document, truncated and padded to `max_length`, or a full window
     of the concatenated documents.
+
+    With `labels="shifted"`, `labels[t]` is the token after `input_ids[t]`, for a training step that compares logits and
+    labels position by position; the last token that is kept of a document has none. With "same", `labels[t]` is
+    `input_ids[t]`, for a model that shifts them itself, as those of transformers do. Labels that rows bring are used as
+    they are.
 
     >>> DataLoaderConfig.from_dict({"batch_sise": 8})
     Traceback (most recent call last):
@@ -95,6 +121,7 @@ class DataLoaderConfig(_File):
     eos: bool = True
     pad_id: int | None = None
     normalize: Form | None = None
+    labels: Labels = "shifted"
     # Order and batches.
     seed: int = 0
     remainder: Remainder = "drop"
@@ -139,6 +166,7 @@ class DataLoaderConfig(_File):
         return self
 
 
+@_names_arguments
 @dataclass
 class CapibaraConfig(_File):
     """The full configuration: `data` configures the loader; `seed` is its seed unless `data` has its own.
@@ -152,7 +180,10 @@ class CapibaraConfig(_File):
 
 
 def settings_of(config: Any, overrides: Mapping[str, Any]) -> DataLoaderConfig:
-    """Returns the loader's settings: `config` (either class, a mapping, a path or None) with `overrides` applied.
+    """Returns the loader's settings: `config` with `overrides` applied.
+
+    `config` is either class, a mapping, a path, None, or any object with some of the settings as attributes, its own or
+    those of its attribute `data`. Attributes with other names are not settings, unless they are nearly one.
 
     >>> settings_of(CapibaraConfig(seed=5), {"batch_size": 8}).seed
     5
@@ -169,11 +200,7 @@ def settings_of(config: Any, overrides: Mapping[str, Any]) -> DataLoaderConfig:
         nested = isinstance(config.get("data"), Mapping)
         return settings_of((CapibaraConfig if nested else DataLoaderConfig).from_dict(config), overrides)
     else:
-        raise UsageError(
-            "a CapibaraConfig, a DataLoaderConfig, a dict or the path of a config file",
-            got=type(config).__name__,
-            fix="config=CapibaraConfig()",
-        )
+        base = _from_attributes(config)
     names = [f.name for f in fields(DataLoaderConfig)]
     for name in overrides:
         if name not in names:
@@ -181,7 +208,30 @@ def settings_of(config: Any, overrides: Mapping[str, Any]) -> DataLoaderConfig:
     return replace(base, **overrides).check()
 
 
+def _from_attributes(config: Any) -> DataLoaderConfig:
+    known = {f.name for f in fields(DataLoaderConfig)}
+    values: dict[str, Any] = {}
+    for holder in (config, getattr(config, "data", None)):
+        names = [name for name in dir(holder) if not name.startswith("_")]
+        values |= {name: getattr(holder, name) for name in names if name in known}
+        for name in names:
+            near = difflib.get_close_matches(name, known - set(names), 1, cutoff=0.85)
+            if name not in known and near and not callable(getattr(holder, name)):
+                raise _unknown(name, near, type(config).__name__)
+    values = {name: value for name, value in values.items() if value is not None and not callable(value)}
+    if not values:
+        raise UsageError(
+            "a CapibaraConfig, a DataLoaderConfig, a dict, the path of a config file, or an object with such settings",
+            got=type(config).__name__,
+            fix="config=CapibaraConfig()",
+        )
+    return DataLoaderConfig(**values)
+
+
 def _unknown(name: str, known: list[str], of: str) -> UsageError:
+    data = "" if of != "CapibaraConfig" else next((f.name for f in fields(DataLoaderConfig) if f.name == name), "")
     near = difflib.get_close_matches(name, known, 1, cutoff=0.5)
     fix = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    if data:
+        fix = f"it is a setting of DataLoaderConfig: CapibaraConfig(data=DataLoaderConfig({name}=...))"
     return UsageError(f"a setting of {of}", got=repr(name), fix=fix)

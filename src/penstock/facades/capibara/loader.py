@@ -19,6 +19,7 @@ from penstock.facades.capibara.collate import Fill
 from penstock.facades.capibara.config import DataLoaderConfig, settings_of
 from penstock.facades.capibara.multilingual import LanguageMixture, find_datasets
 from penstock.facades.capibara.stream import stream_loader
+from penstock.facades.capibara.texts import column_names, is_rows
 from penstock.order.shard import find_rank
 from penstock.outputs.jax import JaxOutput, share_of
 from penstock.pipeline import Pipeline
@@ -32,7 +33,8 @@ SHAPES = 4  # padded lengths of token-budget batches without shapes=
 class CapibaraDataLoader:
     """Batches of a named dataset for JAX: `input_ids`, `attention_mask` and `labels`, int32, of one shape.
 
-    `labels[t]` is the token after `input_ids[t]`, and -100 where there is none. Arguments override `config`, which
+    `labels[t]` is the token after `input_ids[t]`, and -100 where there is none; with `labels="same"` it is
+    `input_ids[t]`, for models that shift labels themselves. Arguments override `config`, which
     overrides the defaults of `DataLoaderConfig`. `dataset_name` is a name, a path, a dataset object, or a dict of them,
     one per language. `sharding` places the global batch over a mesh.
 
@@ -69,7 +71,9 @@ class CapibaraDataLoader:
             # Without a sharding JAX may not be initialised yet, and asking it would initialise it.
             rank, world = find_rank() if sharding is None else share_of(sharding)
         self._share = rank, world
-        self._output = JaxOutput(sharding, micro_batches=self.settings.micro_batches)
+        own = self.settings.labels == "shifted" or not _is_own(self, "_collate_fn")
+        kind = JaxOutput if own else collating.SameLabels
+        self._output = kind(sharding, micro_batches=self.settings.micro_batches)
         self._languages: LanguageMixture | None = None
         self._loader: Loader | StreamLoader = self._open()
 
@@ -88,7 +92,8 @@ class CapibaraDataLoader:
         An override makes every batch, in the loader's threads; examples have `input_ids`,
         `attention_mask` and `labels` as NumPy arrays of their own length.
         """
-        made = collating.collate(batch, self.settings.max_length, self.pad_id)
+        same = self.settings.labels == "same"
+        made = collating.collate(batch, self.settings.max_length, self.pad_id, same)
         return {name: self._output.jax.numpy.asarray(array) for name, array in made.items()}
 
     # The loader.
@@ -155,6 +160,8 @@ class CapibaraDataLoader:
         named = find_datasets(self.settings)
         if isinstance(named, HFStream):
             return self._stream(named)
+        if self.settings.labels == "same":
+            _refuse_own_labels(named)
         self._languages = LanguageMixture(named, self.tokenizer, self.settings)
         return self._batched(self._languages.pipeline)
 
@@ -173,7 +180,8 @@ class CapibaraDataLoader:
     def _placed(self) -> Any:
         if _is_own(self, "_collate_fn"):
             return self._output
-        return collating.CollateOutput(self._output, self._collate_fn, self.settings.max_length)
+        same = self.settings.labels == "same"
+        return collating.CollateOutput(self._output, self._collate_fn, self.settings.max_length, same)
 
     def _batched(self, pipeline: Pipeline) -> Loader:
         s = self.settings
@@ -210,6 +218,18 @@ class CapibaraDataLoader:
 def _is_own(loader: CapibaraDataLoader, name: str) -> bool:
     """Whether a method is not overridden."""
     return getattr(type(loader), name) is getattr(CapibaraDataLoader, name) and name not in loader.__dict__
+
+
+def _refuse_own_labels(named: Mapping[str, Pipeline]) -> None:
+    """Labels that rows bring are used as they are: `labels="same"` would replace them."""
+    for name, pipeline in named.items():
+        found = {"labels", "loss_mask"} & (set() if is_rows(pipeline) else column_names(pipeline))
+        if found:
+            raise UsageError(
+                'rows without labels of their own for labels="same"',
+                got=f"a column {sorted(found)[0]!r} in {name!r}",
+                fix="leave labels= out: labels that rows bring are used as they are",
+            )
 
 
 def _pad_id(settings: DataLoaderConfig, tokenizer: Any) -> int:

@@ -62,7 +62,8 @@ class DataLoaderBuilder:
         """Shards the rows: ranks get different rows and the same number of batches.
 
         Without `with_drop_last` up to `world_size - 1` rows of the last batch are repeated so that all ranks get the
-        same number of rows, as with a `DistributedSampler`.
+        same number of rows, as with a `DistributedSampler`. Unlike there, the order is shuffled only after
+        `with_shuffle()`.
         """
         self._rank, self._world, self._distributed = rank, world_size, True
         return self

@@ -145,7 +145,8 @@ def create_seq2seq_collate(
     Rows have `input_ids` for the encoder and `labels` for the decoder, each of its own length. The batch has
     `input_ids`, `attention_mask`, `labels`, `decoder_input_ids` (labels shifted right, behind `decoder_start_token_id`,
     which defaults to `pad_token_id` as in T5) and `decoder_attention_mask`, which is 1 where there is a label.
-    `max_length` fixes the encoder's width, `max_target_length` the decoder's.
+    `max_length` fixes the encoder's width, `max_target_length` the decoder's. Rows without labels, to generate from,
+    get the encoder's columns alone.
 
     >>> collate = create_seq2seq_collate(pad_token_id=0, return_tensors="np")
     >>> batch = collate([{"input_ids": [5, 6], "labels": [7, 8, 1]}, {"input_ids": [9], "labels": [1]}])
