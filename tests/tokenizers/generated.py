@@ -80,7 +80,7 @@ def _parts(family: str, draw: random.Random) -> tuple[Any, Any]:
         made.pre_tokenizer = pre.Whitespace()
         return made, trainers.BpeTrainer(special_tokens=["<unk>"], **quiet)
     if family == "metaspace":
-        options = {"byte_fallback": draw.random() < 0.7, "fuse_unk": draw.random() < 0.5}
+        options: dict[str, Any] = {"byte_fallback": draw.random() < 0.7, "fuse_unk": draw.random() < 0.5}
         made = Tokenizer(models.BPE(unk_token="<unk>", **options))
         if draw.random() < 0.5:
             made.pre_tokenizer = pre.Metaspace()

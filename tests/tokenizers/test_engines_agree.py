@@ -35,7 +35,7 @@ def with_doubles(added: tuple[str, ...] = ()) -> Any:
         vocab.setdefault(character, len(vocab))
     merges = []
     for character in characters:
-        made, *rest = byte_form(character)
+        made, *rest = list(byte_form(character))
         for more in rest:
             merges.append((made, more))
             made += more

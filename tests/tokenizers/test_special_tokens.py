@@ -226,6 +226,18 @@ def test_on_the_command_line(framed_bpe: Any, tmp_path: Path, capsys: pytest.Cap
     assert "tiktoken" in capsys.readouterr().err
 
 
+def test_the_check_command_reads_what_the_dataset_reads(
+    framed_bpe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    framed_bpe.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"the fox {i}"}) + "\n" for i in range(40)))
+    path, tokenizer = str(tmp_path / "a.jsonl"), str(tmp_path / "tokenizer.json")
+    main(["check", path, path, "-t", tokenizer, "--batch-size", "2", "--seq-length", "8", "--json"])
+    assert json.loads(capsys.readouterr().out)
+    dataset = ps.TransformerDataset(path, tokenizer, seq_length=8)
+    assert dataset[0]["input_ids"].tolist() == [i for n in (0, 1) for i in framed_bpe.encode(f"the fox {n}").ids][:8]
+
+
 def test_errors_of_a_foreign_tokenizer_name_the_record(tmp_path: Path) -> None:
     """A WordPiece without its unknown token raises a bare Exception for unknown words."""
     from tokenizers import Tokenizer, models, pre_tokenizers

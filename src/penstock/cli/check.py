@@ -39,9 +39,9 @@ def run(args: argparse.Namespace) -> int:
 
     from penstock.cli.checks import Subject, run_checks
     from penstock.facades.micro_transformer.dataset import create_dataloaders
-    from penstock.tokenizers import as_tokenizer
+    from penstock.tokenizers.resolve import as_encoded
 
-    tokenizer = as_tokenizer(args.tokenizer)
+    tokenizer = as_encoded(args.tokenizer)  # as TransformerDataset reads it
 
     def loaders() -> tuple[Any, Any]:
         return create_dataloaders(
