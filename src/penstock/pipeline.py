@@ -186,7 +186,7 @@ class Pipeline:
         mode: Literal["RGB", "L", "RGBA"] = "RGB", layout: Literal["NHWC", "NCHW"] = "NHWC",
         exif: Literal["apply", "ignore"] = "apply",
         method: Literal["antialias", "pillow", "linear", "nearest"] = "antialias", strict: bool = True,
-        column: str = "bytes", out: str = "image", limits: Limits | None = None,
+        column: str = "bytes", out: str = "image", masks: str | Sequence[str] = (), limits: Limits | None = None,
     ) -> Pipeline:  # fmt: skip
         """Decodes images to one size. Crop and flip are drawn before decoding, so only the pixels needed are decoded.
 
@@ -198,6 +198,7 @@ class Pipeline:
             share: part of the sides that a center crop keeps; 0.875 is common in evaluation.
             mean, std: float32 pixels are `(pixels / 255 - mean) / std`.
             exif, strict: turn images upright; treat damaged image data as a bad record.
+            masks: columns of masks that get the crop and flip of their image, as class numbers (n, height, width).
 
         >>> import cv2, numpy as np
         >>> png = cv2.imencode(".png", np.zeros((8, 8, 3), np.uint8))[1].tobytes()
@@ -210,7 +211,7 @@ class Pipeline:
         return self._decoded(DecodeImages.of(
             size, crop=crop, scale=scale, ratio=ratio, flip=flip, share=share, mean=mean, std=std, dtype=dtype,
             mode=mode, layout=layout, exif=exif, method=method, strict=strict, column=column, out=out,
-            limits=limits or LIMITS,
+            masks=masks, limits=limits or LIMITS,
         ))  # fmt: skip
 
     def decode_audio(

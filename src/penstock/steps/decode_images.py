@@ -20,6 +20,7 @@ from penstock.codecs.image.batch import fill_row
 from penstock.codecs.image.decode import ImageOptions, Picture, probe_picture
 from penstock.codecs.image.geometry import center_crop_params, crop_params, flip_params, opencv
 from penstock.codecs.image.info import ImageInfo
+from penstock.codecs.image.mask import decode_mask
 from penstock.codecs.image.normalise import Stat, normalise, table_for
 from penstock.codecs.image.resize import METHODS
 from penstock.core import randomness
@@ -35,6 +36,7 @@ from penstock.steps.replacement import rows_asked
 from penstock.storage.small_files import Arena, read_whole
 
 _local = threading.local()
+_NAME_IT = 'name it: .decode_images(224, column="jpg")'
 
 Crop = Literal["random", "center"]
 ChannelOrder = Literal["NHWC", "NCHW"]
@@ -48,6 +50,7 @@ class DecodeImages(MediaStep):
     `crop="center"` is the largest centred box of the target's shape, `share` of its sides (often 0.875 in evaluation);
     None resizes the full picture. "random" is the random resized crop of most training recipes: `scale` of the area,
     `ratio` width/height. `flip` is the probability of a mirror image: 0.5 with a random crop, else 0.
+    `masks` names columns of masks, decoded with the crop and the flip of their picture to uint8 (n, height, width).
     float32 is `(pixels / 255 - mean) / std`; uint8 is the pixels. `exif="apply"` turns pictures upright.
     """
 
@@ -67,6 +70,7 @@ class DecodeImages(MediaStep):
     strict: bool = True
     column: str = "bytes"
     out: str = "image"
+    masks: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -77,6 +81,7 @@ class DecodeImages(MediaStep):
         """Completes the arguments of `Pipeline.decode_images`."""
         pair: Any = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, list) else size
         given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+        given["masks"] = (given["masks"],) if isinstance(given["masks"], str) else given["masks"]
         return cls(pair, **given)
 
     def __post_init__(self) -> None:
@@ -110,6 +115,10 @@ class DecodeImages(MediaStep):
         table_for(_numbers(self.mean), _numbers(self.std), CHANNELS[self.mode])
         crop_params(np.zeros(0, np.uint64), [], [], self.scale, self.ratio)
 
+    def spec(self) -> dict[str, Any]:
+        """Without `masks` where there are none, as before they existed: fingerprints stay."""
+        return {name: value for name, value in super().spec().items() if name != "masks" or value}
+
     @property
     def mirror(self) -> float:
         """Probability of a mirror image."""
@@ -129,17 +138,45 @@ class DecodeImages(MediaStep):
         return center_crop_params(heights, widths, self.size[1] / self.size[0], self.share)
 
     def apply(
-        self, medias: list[Media | NDArray[Any]], keys: randomness.U64, buffers: Buffers, own: bool = False
-    ) -> NDArray[Any]:
-        """The array of these pictures; `BadRecords` names the bad ones, by their headers before any is decoded.
+        self, columns: Columns, keys: randomness.U64, buffers: Buffers, own: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """The arrays of these pictures and their masks; `BadRecords` names the bad ones.
 
-        `own`: no other code reads their bytes.
+        Headers are read before anything is decoded. `own`: no other code reads the bytes.
         """
-        how = ImageOptions(self.mode, self.exif, self.method, self.strict, limits=self.limits, own=own)
-        datas, infos = self._look(medias)
+        datas, infos = self._look(pictures(columns, self.column, _NAME_IT))
         boxes = self.boxes(infos, keys)
         flips = flip_params(keys, self.mirror).tolist() if self.mirror else [False] * len(datas)
         crops = [None] * len(datas) if boxes is None else boxes.tolist()
+        made = {self.out: self._decode(datas, infos, crops, flips, buffers, own)}
+        for name in self.masks:
+            made[name] = self._masks(self._look(pictures(columns, name, _NAME_IT))[0], infos, crops, flips)
+        return made
+
+    def _masks(
+        self, datas: list[Picture], infos: list[ImageInfo], crops: list[Any], flips: list[bool]
+    ) -> NDArray[np.uint8]:
+        out = np.empty((len(datas), *self.size), np.uint8)
+        errors: list[RecordError] = []
+        for row, (data, info, crop, flip) in enumerate(zip(datas, infos, crops, flips, strict=True)):
+            size = info.oriented if self.exif == "apply" else (info.height, info.width)
+            box = None if crop is None else tuple(crop)
+            try:
+                out[row] = decode_mask(
+                    data, size, box, self.size, flip=flip, exif=self.exif, strict=self.strict, limits=self.limits
+                )
+            except RecordError as error:
+                error.row = row
+                errors.append(error.with_traceback(None))
+        if errors:
+            raise BadRecords(errors)
+        return out
+
+    def _decode(
+        self, datas: list[Picture], infos: list[ImageInfo], crops: list[Any], flips: list[bool], buffers: Buffers,
+        own: bool,
+    ) -> NDArray[Any]:  # fmt: skip
+        how = ImageOptions(self.mode, self.exif, self.method, self.strict, limits=self.limits, own=own)
         planes = self.layout == "NCHW"
         shape = (len(datas), *self.size, CHANNELS[self.mode])
         out = buffers.empty(shape, np.dtype(np.uint8 if planes else self.dtype))
@@ -210,10 +247,7 @@ class _Decoded(ContentNode):
         super().__init__(child)
         self.step, self.base = step, base
         self.buffers = Buffers()
-        self.files = _files_of(child) if step.column == "bytes" else None
-
-    def _medias(self, columns: Columns) -> list[Media | NDArray[Any]]:
-        return pictures(columns, self.step.column, 'name it: .decode_images(224, column="jpg")')
+        self.files = _files_of(child) if step.column == "bytes" and not step.masks else None
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks) if self.files is None else (self._borrowed(self.files, picks), picks)
@@ -221,9 +255,9 @@ class _Decoded(ContentNode):
             return Fetched({}, used)
         with rows_asked(picks, used), located(self.child, used):
             own = self.files is not None
-            made = self.step.apply(self._medias(columns), row_keys(self.base, used), self.buffers, own)
-        rest = {name: column for name, column in columns.items() if name != self.step.column}
-        return Fetched({self.step.out: made, **rest}, used)
+            made = self.step.apply(columns, row_keys(self.base, used), self.buffers, own)
+        rest = {name: column for name, column in columns.items() if name not in (self.step.column, *made)}
+        return Fetched({**made, **rest}, used)
 
     def _borrowed(self, files: ImageFolder, picks: Picks) -> Columns:
         """The child's rows, with the bytes in a buffer of this thread: they are decoded before the next read."""
@@ -237,7 +271,7 @@ class _Decoded(ContentNode):
         """Also the crop and the mirror of the row, where its picture has a readable header."""
         facts = self.child.explain(picks)
         try:
-            _, infos = self.step._look(self._medias(self.child.fetch(picks).columns))
+            _, infos = self.step._look(pictures(self.child.fetch(picks).columns, self.step.column, _NAME_IT))
         except PenstockError:  # `fetch` reports the bad file; the facts so far are still valid
             return facts
         keys = row_keys(self.base, picks)

@@ -74,6 +74,22 @@ def decode_pillow(data: Data, mode: str, box: Box, info: ImageInfo, where: str, 
         image.close()
 
 
+def stored_values(data: Data, box: Box, info: ImageInfo, where: str, limits: Limits) -> NDArray[Any]:
+    """The numbers stored for the pixels of a box: palette indices, or grey as stored; (h, w), or (h, w, channels)."""
+    image = _open(data, where, limits, ("JPEG",) if bytes(data[:2]) == b"\xff\xd8" else FORMATS)
+    try:
+        image.load()
+        y, x, h, w = box
+        values: NDArray[Any] = np.asarray(image.crop((x, y, x + w, y + h)))
+    except Exception as error:
+        raise _damaged(str(image.format), error, where) from None
+    finally:
+        image.close()
+    if info.format == "PNG" and info.channels == 1 and info.bits in (2, 4):  # Pillow scales these to 255
+        values = values // (255 // ((1 << info.bits) - 1))
+    return values
+
+
 def _open(data: Data, where: str, limits: Limits, formats: tuple[str, ...]) -> Any:
     """Opens an image of a safe format lazily and checks its size. Pixels are not read yet."""
     image_module = need("PIL.Image", extra="image", purpose="to read images other than JPEG")
