@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.core.arguments import changed, explained_methods
-from penstock.core.errors import ArgumentError
+from penstock.core.needs_output import NeedsOutput
 
 if TYPE_CHECKING:
     import os
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @explained_methods
-class Pipeline:
+class Pipeline(NeedsOutput):
     """A source and the steps applied to its rows. Immutable: each verb returns a new pipeline.
 
     Verbs in the order they are usually written: source, `tokenize`, `windows` or `pack` (or `decode_images`,
@@ -46,6 +46,10 @@ class Pipeline:
     def __init__(self, origin: Source | Definition) -> None:
         from penstock.plan.definition import Definition
 
+        if not isinstance(origin, Definition) and not hasattr(origin, "read"):
+            from penstock.sources.record_source import adapted
+
+            origin = adapted(origin)
         definition = origin if isinstance(origin, Definition) else Definition(origin)
         object.__setattr__(self, "definition", definition)
 
@@ -478,15 +482,6 @@ class Pipeline:
     def fingerprint(self) -> str:
         """Returns a hash that is equal for pipelines with the same rows in the same order."""
         return self.definition.fingerprint()
-
-    if not TYPE_CHECKING:  # so that type checkers refuse `for batch in pipeline` too
-
-        def __iter__(self) -> None:
-            raise ArgumentError(
-                "an output before iterating over a pipeline",
-                got="for ... in pipeline",
-                fix="for batch in pipeline.batch(32).to_numpy(): ... (or .to_torch(), .to_jax()); .peek() shows rows",
-            )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pipeline) and self.definition.parts() == other.definition.parts()

@@ -104,6 +104,11 @@ def is_jax_array(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
+def is_traced(value: Any) -> bool:
+    """Whether a value stands for a JAX array inside a jitted function. Never imports JAX."""
+    return is_jax_array(value) and isinstance(value, jax_module().core.Tracer)
+
+
 def stack_arrays(values: Sequence[Any]) -> Any:
     """Arrays of equal shape stacked along a new first axis, as a JAX array."""
     if any(is_jax_array(value) for value in values):

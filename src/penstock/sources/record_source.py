@@ -107,3 +107,15 @@ def source_of(data: Any) -> Source | None:
     if kind == "table":
         raise refused_table(data)
     return RecordSource(data) if kind == "sequence" else None
+
+
+def adapted(data: Any) -> Source:
+    """The source of an object in memory; raises for what is none."""
+    found = source_of(data)
+    if found is None:
+        raise UsageError(
+            "a source, or a dataset: anything with __len__ and __getitem__",
+            got=type(data).__name__,
+            fix="penstock.from_arrays(columns) for a dict of columns, a list for few records, read_*() for files",
+        )
+    return found

@@ -248,3 +248,96 @@ def test_torch_style_tuples_are_refused_with_the_fix():
     data = [(np.ones(2), i) for i in range(4)]
     with pytest.raises(UsageError, match=r'"images": sample\[0\], "labels": sample\[1\]'):
         next(iter(ps.create_simple_data_loader(data, 2)))
+
+
+def test_a_pipeline_is_neither_iterated_nor_counted():
+    pipeline = ps.from_arrays({"x": range(4)})
+    with pytest.raises(TypeError, match="an output before iterating"):
+        iter(pipeline)
+    with pytest.raises(TypeError, match=r"len\(pipeline.batch\(32\).to_numpy\(\)\)"):
+        len(pipeline)
+    assert bool(pipeline)
+    with pytest.raises(UsageError, match="a dataset"):
+        ps.create_simple_data_loader(pipeline, 2)
+
+
+def test_a_pipeline_over_any_dataset_class():
+    class Mine:
+        fingerprint = "1"
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return {"x": np.full(2, index)}
+
+    assert ps.Pipeline(Mine()).batch(4).to_jax().batch_at(0)["x"][:, 0].tolist() == [0, 1, 2, 3]
+    with pytest.raises(UsageError, match="a source, or a dataset"):
+        ps.Pipeline(5)
+
+
+def test_images_are_processed_inside_jit():
+    images = np.random.default_rng(0).integers(0, 256, (2, 12, 9, 3)).astype(np.uint8)
+    for config in (SMALL, ps.ImageModalityConfig(height=9, width=5, channels=1, normalize=False)):
+        modality = ps.ImageModality(config)
+        inside = jax.jit(modality.process)(images)
+        np.testing.assert_allclose(inside, modality.process(images), atol=1e-4 * (1 if config.normalize else 255))
+        np.testing.assert_allclose(jax.jit(modality.process)(images[0]), inside[0], atol=1e-4)
+    with pytest.raises(UsageError, match="value_range= for images inside a jitted function"):
+        jax.jit(ps.ImageModality(SMALL).process)(images / 255)
+    scaled = jax.jit(lambda x: ps.ImageModality(SMALL).process(x, value_range=(0, 1)))(images / 255)
+    np.testing.assert_allclose(scaled, ps.ImageModality(SMALL).process(images), atol=1e-4)
+
+
+# Loaders
+
+
+def numbers(n):
+    return [{"x": i, "images": np.full((2, 2, 1), np.nan if i % 4 == 3 else 0.5)} for i in range(n)]
+
+
+def test_a_prefetching_loader_starts_its_epoch_anew_after_leaving_early():
+    loader = ps.PrefetchDataLoader(numbers(20), 5, shuffle=False)
+    assert [int(next(iter(loader))["x"][0]) for _ in range(3)] == [0, 0, 0]
+    for count, _ in enumerate(loader):
+        if count == 1:
+            state = loader.state_dict()
+            break
+    assert [int(b["x"][0]) for b in loader] == [0, 5, 10, 15]
+    assert loader.epoch == 1
+    again = ps.PrefetchDataLoader(numbers(20), 5, shuffle=False)
+    again.load_state_dict(state)
+    assert [int(b["x"][0]) for b in again] == [10, 15]
+    assert [int(b["x"][0]) for b in again] == [0, 5, 10, 15]
+    shuffled = ps.PrefetchDataLoader(numbers(20), 5)
+    first = next(iter(shuffled))["x"].tolist()
+    whole = [b["x"].tolist() for b in shuffled]
+    assert whole[0] == first
+    assert [b["x"].tolist() for b in shuffled] != whole
+    assert loader.queue.maxsize == 2
+    assert loader.queue is loader.queue
+    assert [len(b["x"]) for b in ps.PrefetchDataLoader(numbers(7), 5, drop_last=True)] == [5]
+
+
+def test_loaders_over_validated_datasets_have_full_batches():
+    data = ps.ValidatedDataset(numbers(40))
+    for made in (data, ps.split_dataset(data)[0], ps.TransformDataset(None, data, [dict])):
+        for loader in (ps.create_simple_data_loader(made, 5), ps.PrefetchDataLoader(made, 5)):
+            batches = list(loader)
+            assert [len(b["x"]) for b in batches][: len(made) // 5] == [5] * (len(made) // 5)
+            seen = {int(x) for b in batches for x in b["x"]}
+            assert all(x % 4 != 3 for x in seen)
+            assert len(seen) > len(made) / 2
+            state = loader.state_dict()
+            loader.load_state_dict(state)
+    first, second = (ps.create_simple_data_loader(data, 5) for _ in range(2))
+    next(first)
+    second.load_state_dict(first.state_dict())
+    assert [b["x"].tolist() for b in second] == [b["x"].tolist() for b in list(first)]
+
+
+def test_a_missing_field_names_the_argument(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"body": "x"}\n')
+    with pytest.raises(ps.PenstockError, match="text_field="):
+        ps.read_jsonl(str(path)).peek()

@@ -264,6 +264,10 @@ def test_a_dataset_with_only_get_batch_is_called_once_per_batch():
     second = ps.create_simple_data_loader(Only(), 4)
     second.load_state_dict(first.state_dict())
     assert [int(b["x"][0]) for b in second] == [3]
+    later = ps.create_simple_data_loader(Only(), 4)
+    list(first), next(first)
+    later.load_state_dict(first.state_dict())
+    assert [int(b["x"][0]) for b in later] == [5, 6]  # as the calls of the first epoch and one more were repeated
     doubled = ps.TransformDataset(None, Only(), [lambda b: {**b, "x": b["x"] * 10}])
     assert [int(b["x"][0]) for b in ps.create_simple_data_loader(doubled, 4)] == [10, 20, 30]
     with pytest.raises(UsageError, match="records can be told apart"):

@@ -20,7 +20,7 @@ import inspect
 import json
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -38,6 +38,7 @@ from penstock.facades.artifex.datasets.rngs import as_streams, draws_of, next_se
 from penstock.facades.artifex.datasets.scan import Scan
 from penstock.plan import state as states
 from penstock.sources.arrays import Arrays
+from penstock.sources.base import PipelineLike
 
 CHUNK = 64
 Access = Literal["index", "pass", "batches"]
@@ -246,6 +247,10 @@ class BaseDataset(Portable):
         """Starts a pass: sample i is record i."""
         return (self._sample(sample, "__iter__") for sample in self)
 
+    def _valid(self) -> Callable[[Columns], NDArray[np.bool_]] | None:
+        """Tells which records, by the numbers in the column `row`, are valid; None if all are."""
+        return None
+
     def _new_passes(self) -> Passes:
         return Passes(self._pass, len(self), type(self).__name__, lambda: draws_of(self.rngs))
 
@@ -377,7 +382,7 @@ def as_dataset(dataset: Any) -> BaseDataset:
     """
     if isinstance(dataset, BaseDataset):
         return dataset
-    plain = isinstance(dataset, str | bytes | Mapping | set | frozenset)
+    plain = isinstance(dataset, str | bytes | Mapping | set | frozenset | PipelineLike)
     if hasattr(dataset, "__len__") and not plain:
         if hasattr(dataset, "__getitem__"):
             return _Sequence(dataset)

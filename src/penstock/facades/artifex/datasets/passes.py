@@ -24,7 +24,7 @@ from penstock.order.shuffle import permute
 KEEP_BYTES = 256 << 20
 MOST_BYTES = 8 * KEEP_BYTES
 MEASURED = 16  # records whose size decides the window
-HELD_BATCHES = 64
+RANGE_BYTES = 4 << 20  # as the engine: small batches are computed together up to this many bytes
 
 Sample = dict[str, Any]
 I64 = NDArray[np.int64]
@@ -43,7 +43,8 @@ class Passes:
     ) -> None:
         self._begin, self.size, self.name, self._draws = begin, size, name, draws
         self._lock = threading.Lock()
-        self._window = 0
+        self._window = self._largest = 0
+        self.ahead = 1  # batches that may be asked for before earlier ones are
         self.forget()
 
     def forget(self) -> None:
@@ -66,8 +67,8 @@ class Passes:
                 self._read()
                 self._evict(rows)
             found = [self._held[row] for row in rows]
-            for row in set(rows):
-                self._bytes -= _nbytes(self._held.pop(row))
+            taken = sum(_nbytes(self._held.pop(row)) for row in set(rows))
+            self._bytes, self._largest = self._bytes - taken, max(self._largest, taken)
             return found
 
     def began(self, epoch: int) -> dict[str, int] | None:
@@ -113,15 +114,19 @@ class Passes:
         self._next += 1
 
     def _evict(self, wanted: Sequence[int]) -> None:
-        """Drops the oldest samples beyond the budget: those of other ranks, or taken before a resume."""
-        if self._bytes <= 2 * KEEP_BYTES:
+        """Drops the oldest samples beyond the budget: those of other ranks, or taken before a resume.
+
+        Not those of batches that other threads have yet to ask for, which is why the budget grows with the batches.
+        """
+        budget = 2 * KEEP_BYTES + self.ahead * max(self._largest, RANGE_BYTES)
+        if self._bytes <= budget:
             return
         keep, oldest = set(wanted), self._next - self._window
         for row in [row for row in self._held if row < oldest and row not in keep]:
             self._bytes -= _nbytes(self._held.pop(row))
-            if self._bytes <= 2 * KEEP_BYTES:
+            if self._bytes <= budget:
                 return
-        if self._bytes > MOST_BYTES:
+        if self._bytes > MOST_BYTES + budget:
             raise LimitError(
                 f"at most {MOST_BYTES >> 20} MB of samples to shuffle together",
                 got=f"{len(self._held)} samples of {self._bytes >> 20} MB, larger than the first {MEASURED}",
@@ -130,10 +135,11 @@ class Passes:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_begin": self._begin, "size": self.size, "name": self.name, "_draws": self._draws}
+        names = ("_begin", "size", "name", "_draws", "ahead")
+        return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock(), _window=0)
+        self.__dict__.update(state, _lock=threading.Lock(), _window=0, _largest=0)
         self.forget()
 
 
@@ -163,22 +169,32 @@ class BatchCalls:
         self._make, self.size, self.batch_size, self.drop_last, self.name = make, size, batch_size, drop_last, name
         self._lock = threading.Lock()
         self._next = 0  # the first row of the run that no call has made yet
-        self._held: dict[int, Any] = {}
+        self._held: dict[int, Any] = {}  # made for another thread
+
+    def start(self, row: int) -> None:
+        """A loop begins at this row of the run: makes the batches before it if need be, and drops them."""
+        with self._lock:
+            self._held.clear()
+            self._make_up_to(row, hold=False)
+            self._next = row  # may be earlier: calls cannot be taken back, so the batches are new ones
 
     def take(self, row: int, count: int) -> dict[str, Any]:
         """The batch of `count` rows whose first is row `row` of the run; makes the batches before it if need be."""
         with self._lock:
             if row in self._held:
                 return self._checked(self._held.pop(row))
-            while self._next < row:
-                left = min(self.batch_size, self.size - self._next % self.size)
-                if left == self.batch_size or not self.drop_last:
-                    self._held[self._next] = self._make(left)
-                    while len(self._held) > HELD_BATCHES:
-                        self._held.pop(next(iter(self._held)))
-                self._next += left
+            self._make_up_to(row, hold=True)
             self._next = row + count
             return self._checked(self._make(count))
+
+    def _make_up_to(self, row: int, hold: bool) -> None:
+        while self._next < row:
+            left = min(self.batch_size, self.size - self._next % self.size)
+            if left == self.batch_size or not self.drop_last:
+                made = self._make(left)
+                if hold:
+                    self._held[self._next] = made
+            self._next += left
 
     def _checked(self, batch: Any) -> dict[str, Any]:
         if not isinstance(batch, dict):

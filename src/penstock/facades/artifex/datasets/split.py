@@ -7,7 +7,7 @@ one part. A larger ratio only adds records to the training part.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,10 @@ class SubsetDataset(BaseDataset):
 
     def _access(self) -> Access:
         return self.dataset._access()
+
+    def _valid(self) -> Callable[[Columns], NDArray[np.bool_]] | None:
+        inner, indices = self.dataset._valid(), self.indices
+        return None if inner is None else lambda columns: inner({"row": indices[np.asarray(columns["row"])]})
 
     def _pass(self) -> Iterator[dict[str, Any]]:
         """One pass over the dataset; samples that come before their place here are held until then."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
 from penstock.core.hashing import content_id
@@ -69,6 +70,9 @@ class TransformDataset(BaseDataset):
 
     def _access(self) -> Access:
         return self.base_dataset._access()
+
+    def _valid(self) -> Callable[[Columns], NDArray[np.bool_]] | None:
+        return self.base_dataset._valid()
 
     def _pass(self) -> Iterator[dict[str, Any]]:
         for sample in self.base_dataset._pass():

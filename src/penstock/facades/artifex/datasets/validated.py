@@ -1,8 +1,9 @@
 """A dataset without the records that a predicate rejects.
 
 `get_batch` leaves rejected rows out of every column, so such a batch is shorter; a batch without any valid row raises.
-`read` raises with the rejected rows instead, so that `penstock.Pipeline(dataset).skip_errors()` replaces them and
-keeps every batch full.
+Loaders replace a rejected record by another one, so that batches are full; each record is read once more to validate
+it. A base dataset that can only be iterated has no others: there batches are shorter. `read` raises with the rejected
+rows, so that `penstock.Pipeline(dataset).skip_errors()` replaces them too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, DataError, RecordError
+from penstock.core.function_id import code_id
+from penstock.core.hashing import content_id
 from penstock.facades.artifex.datasets.base import Access, BaseDataset, as_dataset, batch_at
 from penstock.outputs.arrays import is_jax_array
 
@@ -75,6 +78,9 @@ class ValidatedDataset(BaseDataset):
             raise self._bad(self._place(index), 0)
         return sample
 
+    def _valid(self) -> Callable[[Columns], NDArray[np.bool_]]:
+        return _Valid(self)
+
     def _access(self) -> Access:
         return self.base_dataset._access()
 
@@ -117,6 +123,14 @@ class ValidatedDataset(BaseDataset):
             raise BadRecords(bad)
         return self.base_dataset.read(chosen)
 
+    def fingerprint(self) -> str:
+        check = "images" if self._validate is None else code_id(self._validate)
+        return content_id(["validated", self.base_dataset.fingerprint(), check])
+
+    def _pass_id(self) -> str:
+        check = "images" if self._validate is None else code_id(self._validate)
+        return content_id(["validated", self.base_dataset._pass_id(), check])
+
     def _bad(self, index: int, row: int) -> RecordError:
         return RecordError(
             "a valid record",
@@ -125,6 +139,17 @@ class ValidatedDataset(BaseDataset):
             fix="fix or remove it, or use penstock.Pipeline(dataset).skip_errors()",
             row=row,
         )
+
+
+class _Valid:
+    """Which of some records are valid."""
+
+    def __init__(self, dataset: ValidatedDataset) -> None:
+        self.dataset, self.name = dataset, "validated"
+
+    def __call__(self, columns: Columns) -> NDArray[np.bool_]:
+        samples = self.dataset.base_dataset.samples_at(np.asarray(columns["row"]).tolist())
+        return np.array([self.dataset.is_valid(sample) for sample in samples], bool)
 
 
 def _rows(value: Any, chosen: NDArray[np.int64]) -> Any:

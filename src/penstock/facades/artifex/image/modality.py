@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.codecs.image.filter_resize import METHODS, resize_images
+from penstock.codecs.image.filter_resize import METHODS, resize_images, weights
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.config import BaseModalityConfig
 from penstock.facades.artifex.datasets.rngs import as_streams
-from penstock.outputs.arrays import jax_array
+from penstock.outputs.arrays import is_traced, jax_array, jax_module
 
 
 class ImageRepresentation(Enum):
@@ -90,20 +90,17 @@ class ImageModality:
         """Converts (N, H, W, C), or one image (H, W, C), to a JAX array of the configured size, channels and scale.
 
         `value_range` is (black, white) of the input. By default it is the full range of unsigned integers, 0 to 255
-        for other integers, 0 to 1 for floats if none is above 1, else 0 to 255.
+        for other integers, 0 to 1 for floats if none is above 1, else 0 to 255. Inside a jitted function values are not
+        known, so floats and wide integers need it.
         """
+        if is_traced(images):
+            return self._traced(images, value_range)
         return jax_array(self.pixels(images, value_range=value_range))
 
     def pixels(self, images: Any, *, value_range: tuple[float, float] | None = None) -> NDArray[np.float32]:
         """The same as a NumPy array."""
         array = np.asarray(images)
-        if array.ndim not in (3, 4) or array.size == 0:
-            raise UsageError(
-                "images of shape (N, H, W, C) or (H, W, C)",
-                got=f"shape {array.shape}",
-                where="ImageModality.process",
-                fix="add the missing axis, for example images[..., None] for grey ones",
-            )
+        _check_shape(array)
         batch = array if array.ndim == 4 else array[None]
         low, high = value_range or _guess_range(batch)
         height, width, channels = self.config.shape
@@ -113,6 +110,42 @@ class ImageModality:
         if not self.config.normalize:
             pixels *= np.float32(255.0)
         return pixels if array.ndim == 4 else np.asarray(pixels[0])
+
+    def _traced(self, images: Any, value_range: tuple[float, float] | None) -> Any:
+        """The same inside a jitted function."""
+        _check_shape(images)
+        fixed = images.dtype.kind == "b" or (images.dtype.kind == "u" and images.dtype.itemsize <= 2)
+        if value_range is None and not fixed:
+            raise UsageError(
+                "value_range= for images inside a jitted function",
+                got=f"dtype {images.dtype}",
+                where="ImageModality.process",
+                fix="value_range=(0, 1)",
+            )
+        low, high = value_range or _guess_range(np.empty(0, images.dtype))
+        height, width, channels = self.config.shape
+        xp = jax_module().numpy
+        batch = images if images.ndim == 4 else images[None]
+        pixels = batch.astype("float32")
+        if pixels.shape[1:3] != (height, width):
+            down, across = (
+                weights(before, after, self.config.resize_method)
+                for before, after in zip(pixels.shape[1:3], (height, width), strict=True)
+            )
+            pixels = xp.einsum("ah,bw,nhwc->nabc", down, across, pixels, precision="highest")
+        pixels = xp.clip(convert_channels((pixels - low) * (1.0 / (high - low)), channels, xp), 0.0, 1.0)
+        pixels = pixels if self.config.normalize else pixels * 255.0
+        return pixels if images.ndim == 4 else pixels[0]
+
+
+def _check_shape(array: Any) -> None:
+    if array.ndim not in (3, 4) or array.size == 0:
+        raise UsageError(
+            "images of shape (N, H, W, C) or (H, W, C)",
+            got=f"shape {array.shape}",
+            where="ImageModality.process",
+            fix="add the missing axis, for example images[..., None] for grey ones",
+        )
 
 
 def _guess_range(images: NDArray[Any]) -> tuple[float, float]:
@@ -133,7 +166,7 @@ def _guess_range(images: NDArray[Any]) -> tuple[float, float]:
     return (0.0, 1.0) if images.dtype.kind == "f" and high <= 1.0 else (0.0, 255.0)
 
 
-def convert_channels(pixels: NDArray[np.float32], channels: int) -> NDArray[np.float32]:
+def convert_channels(pixels: Any, channels: int, xp: Any = np) -> Any:
     """Converts between grey, RGB and RGBA, pixels in [0, 1]. Alpha is dropped, or added as opaque.
 
     >>> convert_channels(np.ones((1, 2, 2, 1), np.float32), 4).shape
@@ -152,7 +185,7 @@ def convert_channels(pixels: NDArray[np.float32], channels: int) -> NDArray[np.f
     colour = pixels[..., :3]
     if channels == 1:
         grey = colour[..., 0] * LUMA[0] + colour[..., 1] * LUMA[1] + colour[..., 2] * LUMA[2]
-        return np.asarray(grey[..., None])
+        return grey[..., None]
     if have == 1:
-        colour = np.repeat(pixels, 3, axis=-1)
-    return colour if channels == 3 else np.concatenate([colour, np.ones_like(colour[..., :1])], axis=-1)
+        colour = xp.repeat(pixels, 3, axis=-1)
+    return colour if channels == 3 else xp.concatenate([colour, xp.ones_like(colour[..., :1])], axis=-1)

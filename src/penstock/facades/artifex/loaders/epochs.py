@@ -10,6 +10,8 @@ error ends the threads, and an error in a thread is raised in place of the batch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
+from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ from penstock.facades.artifex.datasets.rngs import draws_of, set_draws
 from penstock.facades.artifex.loaders.pass_order import PassBatches, Passed, PassOrder
 from penstock.plan import state as states
 from penstock.steps.base import Step
+from penstock.steps.filter import Filter
+from penstock.steps.shuffle import Shuffle
 
 Batch = dict[str, Any]
 Finish = Callable[[Batch, U64], Batch]
@@ -88,20 +92,26 @@ class DatasetLoader(Loader):
             )
         batches = _Batches(data, finish, seed)
         access = data._access()
+        keep = data._valid() if access == "index" else None
         order: list[Step] | None = None
+        if keep is not None:  # a rejected record is replaced by another, so that batches are full
+            order = [*([Shuffle(seed)] if shuffle else []), Filter(keep, batched=True)]
         output: Output = RowBatches(batches, _nbytes)
         self._passes: Passes | None = None
+        self._calls: BatchCalls | None = None
         if access != "index":
             reader: Passes | BatchCalls
             if access == "pass":
                 reader = self._passes = data._new_passes()
+                reader.ahead = threads + prefetch + 2
                 order = [PassOrder(seed if shuffle else None, self._passes)]
             else:
                 reader = BatchCalls(data._next_batch, len(data), batch_size, drop_last, type(data).__name__)
+                self._calls = reader
                 order = [PassOrder()]
             output = PassBatches(data, reader, batches.finished, _nbytes)
         definition = row_definition(
-            data if order is None else Passed(data),
+            data if access == "index" else Passed(data),
             batch_size,
             shuffle=shuffle,
             seed=seed,
@@ -126,6 +136,12 @@ class DatasetLoader(Loader):
             self._run = None
             raise
         return batch
+
+    def _begin(self, step: int, stop: int | None, threads: int) -> Any:
+        if self._calls is not None:
+            place = self._ranges.at(step)
+            self._calls.start(place.epoch * len(self.dataset) + place.offset)
+        return super()._begin(step, stop, threads)
 
     def rewind(self) -> None:
         """Back to the first batch of the first epoch."""
@@ -161,6 +177,9 @@ class DatasetLoader(Loader):
 class PrefetchDataLoader(DatasetLoader):
     """A loader whose batches are prepared on `num_workers` threads; 0 prepares them when asked.
 
+    A new `for` after leaving one early starts the epoch anew; after `load_state_dict` it continues there. The short
+    batch at the end of an epoch is kept unless `drop_last`.
+
     >>> loader = PrefetchDataLoader([{"x": i} for i in range(5)], batch_size=2, shuffle=False)
     >>> [batch["x"].tolist() for batch in loader]
     [[0, 1], [2, 3], [4]]
@@ -190,6 +209,28 @@ class PrefetchDataLoader(DatasetLoader):
             prefetch=prefetch_size,
         )
         self.num_workers, self.prefetch_size = num_workers, prefetch_size
+        self._resumed = False
+
+    def __iter__(self) -> Run:
+        if not self._resumed:
+            self.seek_epoch(self.epoch)
+        self._resumed = False
+        return super().__iter__()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._resumed = True
+
+    @cached_property
+    def queue(self) -> Queue[Any]:
+        """An empty queue of `prefetch_size` places, for code that looks at one: batches do not pass through it."""
+        return Queue(maxsize=self.prefetch_size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy continues where this loader is."""
+        state = super().__getstate__() | {"_resumed": True}
+        state.pop("queue", None)
+        return state
 
 
 class MultiEpochLoader:
