@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.plan.state import signed
 from penstock.testing import assert_same
 
 
@@ -259,7 +260,7 @@ def test_virtual_sizes_cost_nothing() -> None:
     loader = ps.Pipeline(Virtual()).shuffle(seed=5).batch(32).to_numpy(threads=0)
     run = iter(loader)
     seen = np.concatenate([next(run)["x"] for _ in range(200)])
-    loader.load_state_dict(loader.state_dict() | {"step": 10**9, "n": 32 * 10**9})
+    loader.load_state_dict(signed(loader.state_dict() | {"step": 10**9, "n": 32 * 10**9}))
     assert loader.batch_at(10**10)["x"].shape == (32,)
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import PenstockError
+from penstock.plan import state as states
 
 _ORDER_ROWS = 100_000
 _MIN_ROWS = 8  # with fewer rows any order may occur by chance
@@ -92,7 +93,8 @@ def _count(subject: Subject) -> str | None:
     loader = subject.again()
     state = loader.state_dict()
     back = min(2, expected)
-    loader.load_state_dict(state | {"step": expected - back, "n": (expected - back) * subject.batch_size})
+    moved = {"step": expected - back, "n": (expected - back) * subject.batch_size}
+    loader.load_state_dict(states.signed(state | moved))
     tail = [int(batch["input_ids"].shape[0]) for batch in loader]
     last = subject.windows - (expected - 1) * subject.batch_size
     wanted = [subject.batch_size] * (back - 1) + [min(last, subject.batch_size)]

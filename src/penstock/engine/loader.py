@@ -10,6 +10,7 @@ away. A loader has one position, so a new `for` ends the one before it: taking a
 from __future__ import annotations
 
 import copy
+import math
 import time
 import warnings
 import weakref
@@ -89,6 +90,10 @@ class Loader(Portable, Generic[BatchT]):
         ):  # fmt: skip
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise UsageError(f"an integer of at least {least} for {name}=", got=repr(value))
+        if timeout is not None and (
+            isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf
+        ):
+            raise UsageError("seconds above 0 for timeout=", got=repr(timeout)[:80], fix="None waits without a limit")
         if not isinstance(isolate, bool) or on_worker_death not in ("raise", "restart"):
             raise UsageError(
                 'isolate=True or False and on_worker_death="raise" or "restart"',
@@ -108,7 +113,9 @@ class Loader(Portable, Generic[BatchT]):
         self._pad = batch.remainder == "pad"
         self._even = False  # whether ranks take the same number of rows of a short batch
         self._workers, self._on_worker_death = workers or int(isolate), on_worker_death
-        self._threads = max(1, usable_cores() // self._workers) if threads is None and self._workers else threads
+        if threads is None and (self._workers or timeout is not None):
+            threads = max(1, usable_cores() // max(1, self._workers))
+        self._threads = threads
         self._prefetch, self._max_bytes, self._timeout = prefetch, max_bytes, timeout
         self._stats = Stats()
         self._settled: int | None = None  # with threads=None: the number that was found best
@@ -250,6 +257,13 @@ class Loader(Portable, Generic[BatchT]):
         size = self._ranges.size
         if size is None or isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch * size < LARGEST:
             raise UsageError("an epoch of at least 0 of a loader that has an end", got=repr(epoch)[:80])
+        origin = self.definition.origin
+        if isinstance(origin, Mix) and origin.drawn and epoch * size < origin.stages[0][0]:
+            raise UsageError(
+                "an epoch after the first change of weights that the state holds",
+                got=f"epoch {epoch}",
+                fix="seek in the run that saved the state, or restore an earlier one",
+            )
         return epoch * self._ranges.steps(self._rows)
 
     def next_epoch(self) -> None:
@@ -285,22 +299,21 @@ class Loader(Portable, Generic[BatchT]):
         A running `for` continues from there.
         """
         refuse_different_steps(self._plan.fingerprint, state, self.definition.world)
-        if isinstance(state, dict) and "mix" in state:
-            self._rebuild(states.reweighted(self.definition, state["mix"]))
-        self._ranges, step, ended = states.restore(state, self._plan, self._ranges, self._rows)
-        self._move(step, ended)
+        found = states.restore(state, self.definition, self._plan, self._ranges, self._rows)
+        if found.definition != self.definition:
+            self._rebuild(found.definition)
+        self._ranges = found.ranges
+        self._move(found.step, found.ended)
 
     def set_weights(self, weights: Sequence[float]) -> None:
         """Changes the weights of a mixture from the next batch on, also in a running `for`; earlier ones stay the same.
 
         Batches computed ahead with the old weights are thrown away; with child processes, these start again.
         """
-        origin = self.definition.origin
-        stages = [
-            *(origin.stages if isinstance(origin, Mix) else ()),
-            (self._ranges.row(self._step), tuple(weights)),
-        ]
-        self._rebuild(states.reweighted(self.definition, stages))
+        origin, row = self.definition.origin, self._ranges.row(self._step)
+        before = [stage for stage in origin.stages if stage[0] < row] if isinstance(origin, Mix) else []
+        drawn = origin.drawn if isinstance(origin, Mix) else ()
+        self._rebuild(states.reweighted(self.definition, [*before, (row, weights)], drawn))
         self._move(self._step, self._ended)
 
     def _rebuild(self, definition: Definition) -> None:
@@ -358,12 +371,16 @@ class Loader(Portable, Generic[BatchT]):
                 on_death=self._on_worker_death,
             )
             return isolated, iter(isolated), None
+        eager = threads > 0
+        if self._timeout is not None and not eager:
+            threads = 1  # nobody else could notice that the trainer's own thread hangs
         try:
             ordered = OrderedThreads(
                 work.batches if threads else work.read,
                 step,
                 stop,
                 threads=threads,
+                eager=eager,
                 ahead=self._prefetch,
                 max_bytes=self._max_bytes,
                 size_of=self.output.nbytes if threads else _part_bytes,

@@ -9,6 +9,7 @@ Contract. If the code does otherwise, the code is wrong.
      except the item that is needed next. Sizes are measured: where they differ, or where a user's function makes the
      items, few are computed in one call, and a thread stops in the middle of its range when they have grown. One item
      larger than `max_bytes` is computed and delivered alone. Besides this, each thread holds what it computes now.
+     A signal that interrupts the consumer's own thread while it computes is raised at once; nothing is delivered first.
   5. A thread that dies or stalls is reported with its stack. The consumer never waits for it without a limit.
 
 The consumer does all bookkeeping: it puts ranges into one queue and takes results from another. So there is no lock,
@@ -32,6 +33,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from penstock.core.errors import LimitError, UsageError, WorkerDied
+from penstock.core.signals import raised_by_handler
 
 STALL_SECONDS = 30.0  # a longer wait is reported
 CHECK_SECONDS = 1.0  # how often a waiting consumer checks that the threads are alive
@@ -124,6 +126,7 @@ class OrderedThreads:
         size_of: Callable[[Any], int],
         range_bytes: int = 4 << 20,
         timeout: float | None = None,
+        eager: bool = True,
         per_call: int = RANGE_ITEMS,
         ahead_of: Callable[[int], int] | None = None,
         known_bytes: Callable[[], int] | None = None,
@@ -132,6 +135,7 @@ class OrderedThreads:
         self._next, self._stop = start, stop
         self._taken = start  # items delivered to the consumer
         self._ahead, self._max_bytes, self._timeout = ahead, max_bytes, timeout
+        self._eager = eager  # False: threads compute only while the consumer waits
         self._range_bytes = range_bytes
         self._range_items = 1  # items per range; grows while ranges are small and fast
         self._item_bytes: int | None = None  # of the largest of the last results; unknown before the first
@@ -152,7 +156,7 @@ class OrderedThreads:
         ]
         _open.add(self)
         self._start_threads()
-        if threads:
+        if threads and eager:
             self._enqueue_ranges()
 
     def _start_threads(self) -> None:
@@ -203,7 +207,7 @@ class OrderedThreads:
         else:
             lo, hi = self._next_range()
             self._next = hi = min(hi, lo + self._queues.per_call)
-            result = _compute_range(self._compute, lo, hi)
+            result = _compute_range(self._compute, lo, hi, inline=True)
             self._tune(result)
         self._items, self._place, self._error = result.items, 0, result.error
         self._queues.taken = self._taken
@@ -268,6 +272,8 @@ class OrderedThreads:
         """Puts as many ranges into the queue as the bounds allow."""
         most = max(self._ahead, (len(self._threads) + 2) * self._range_items)
         most = 1 if self._item_bytes is None else min(most, self._queues.window)  # 1 until the size of one is known
+        if not self._eager:
+            most = 0
         while self._next < self._taken + most or self._next == self._taken:
             if self._stop is not None and self._next >= self._stop:
                 return
@@ -322,15 +328,25 @@ def forked() -> UsageError:
     )
 
 
-def _compute_range(compute: Compute, lo: int, hi: int) -> _Result:
+def _compute_range(compute: Compute, lo: int, hi: int, inline: bool = False) -> _Result:
+    """Computes a range; `inline`: in the consumer's own thread, where a signal can interrupt it."""
     began = time.perf_counter()
     items: Items = ()
     error: BaseException | None = None
     try:
         items = compute(lo, hi)
     except BaseException as first_error:  # also KeyboardInterrupt of a callback: the consumer raises it
+        if inline and _interrupts(first_error):
+            raise
         items, error = _one_by_one(compute, lo, hi, first_error)
+        if inline and hi - lo > 1 and (error is first_error or _interrupts(error)):
+            raise error from None  # not from computing these items: nothing is delivered first
     return _Result(lo, hi, items, max(1e-7, time.perf_counter() - began), error)
+
+
+def _interrupts(error: BaseException) -> bool:
+    """Whether an exception is meant for the consumer: Ctrl-C, an exit, or one that a signal handler raised."""
+    return not isinstance(error, Exception) or raised_by_handler(error)
 
 
 def _one_by_one(compute: Compute, lo: int, hi: int, first_error: BaseException) -> tuple[list[Any], BaseException]:

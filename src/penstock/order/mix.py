@@ -55,6 +55,7 @@ class Mixture:
     key: int = 0
     block: int = 1024
     stages: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    drawn: tuple[int, ...] = ()  # of each source before the first stage, if positions before it are not known
 
     def __post_init__(self) -> None:
         _check(self)
@@ -70,9 +71,9 @@ class Mixture:
         """
         positions = np.asarray(position, np.int64)
         flat = positions.ravel()
-        if flat.size and (int(flat.min()) < 0 or int(flat.max()) > LARGEST):
+        if flat.size and (int(flat.min()) < self._plan[0].start or int(flat.max()) > LARGEST):
             raise UsageError(
-                "positions from 0 to 2**62",
+                f"positions from {self._plan[0].start} to 2**62",
                 got=f"{int(flat.min())} to {int(flat.max())}",
                 where="mixture",
                 fix="use positions of the training sequence",
@@ -131,8 +132,12 @@ class Mixture:
 
     @cached_property
     def _plan(self) -> tuple[_Stage, ...]:
-        plan = [_stage(self, 0, self.weights, [0] * len(self.weights))]
-        for start, weights in self.stages:
+        stages = self.stages
+        if self.drawn:
+            plan, stages = [_stage(self, *stages[0], list(self.drawn))], stages[1:]
+        else:
+            plan = [_stage(self, 0, self.weights, [0] * len(self.weights))]
+        for start, weights in stages:
             plan.append(_stage(self, start, weights, plan[-1].counts(start).tolist()))
         return tuple(plan)
 
@@ -141,7 +146,7 @@ class Mixture:
         return np.array([stage.start for stage in self._plan], np.int64)
 
     def _stage_at(self, position: int) -> _Stage:
-        if not 0 <= position <= LARGEST:
+        if not self._plan[0].start <= position <= LARGEST:
             raise UsageError(
                 "a position from 0 to 2**62",
                 got=str(position),
@@ -237,11 +242,13 @@ def _check(mixture: Mixture) -> None:
             )
     if mixture.block < 1:
         raise UsageError("a block of at least 1", got=str(mixture.block), where="mixture", fix="leave block out")
-    last = 0
+    if mixture.drawn and (not mixture.stages or len(mixture.drawn) != sources):
+        raise UsageError("draws of each source before the first stage", got=str(mixture.drawn), where="mixture")
+    last = -1
     for start, weights in mixture.stages:
         if not last < start <= LARGEST:
             raise UsageError(
-                f"stages in ascending order, this one after position {last}",
+                f"stages in ascending order, this one after position {max(0, last)}",
                 got=str(start),
                 where="mixture stages",
                 fix="append stages only; never insert one before a position that was already used",

@@ -149,14 +149,16 @@ def _grow_mix(mix: Mix, context: Context, first: int) -> Node:
             )
         children.append(child)
         first += sum(1 for _ in child.leaves())
-    mixture = Mixture(
-        weights=mix.weights,
-        sizes=tuple(c.size for c in children),
-        key=randomness.key(mix.seed, "mix"),
-        stages=mix.stages,
-    )
-    ends = {"never": lambda: None, "first": mixture.first_exhausted, "all": mixture.all_exhausted}
+    mixture = mixture_of(mix, tuple(c.size for c in children))
+    first_weights = replace(mixture, stages=(), drawn=())  # an epoch keeps its length when weights change
+    ends = {"never": lambda: None, "first": first_weights.first_exhausted, "all": first_weights.all_exhausted}
     return Mixed(children, mixture, ends[mix.stop]())
+
+
+def mixture_of(mix: Mix, sizes: tuple[int | None, ...]) -> Mixture:
+    """The order of a mixture of sources of these sizes."""
+    key = randomness.key(mix.seed, "mix")
+    return Mixture(weights=mix.weights, sizes=sizes, key=key, stages=mix.stages, drawn=mix.drawn)
 
 
 def mixed(branches: Sequence[Definition], weights: Sequence[float] | None, seed: int, stop: Stop) -> Definition:

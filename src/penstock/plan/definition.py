@@ -24,13 +24,18 @@ Stop = Literal["never", "first", "all"]
 
 @dataclass(frozen=True)
 class Mix(Immutable):
-    """Several definitions in proportion; `stop` decides when an epoch ends."""
+    """Several definitions in proportion; `stop` decides when an epoch ends.
+
+    `stages` are changes of the weights: (row of the run, weights). `drawn`: the draws of each source before the first
+    of them, where older changes are no longer known.
+    """
 
     branches: tuple[Definition, ...]
     weights: tuple[float, ...]
     seed: int = 0
     stop: Stop = "never"
     stages: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    drawn: tuple[int, ...] = ()
 
     def spec(self) -> dict[str, Any]:
         return {"weights": list(self.weights), "seed": self.seed, "stop": self.stop}

@@ -1,27 +1,34 @@
 """States: the position of a run, as plain JSON under 1 KB, the same on every rank. Written, checked and read here only.
 
 Every state has `penstock`, the number of the format, and `kind`, the object it belongs to; the state of a pipeline's
-loader has no `kind`. The rest is the position and what identifies the data.
+loader has no `kind`. The rest is the position and what identifies the data. `check` is a checksum of all other keys.
 
 Of a pipeline: `n` is the next row of the run, `step` the next batch, `stages` where the batch size changed
-([step, n, rows]), `mix` where weights changed. `parts` names the source and the steps, so that a restore on other data
-or steps is refused with the difference.
+([step, n, rows]), `mix` where weights changed; of many changes the last ones, and `drawn` of each source before them.
+`parts` names the source and the steps, so that a restore on other data or steps is refused with the difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 from penstock.core.errors import StateError
-from penstock.plan.build import Plan
+from penstock.order.weights import normalise
+from penstock.plan.build import Plan, mixture_of
 from penstock.plan.definition import Definition, Mix, differences
 from penstock.plan.step_ranges import Section, StepRanges
 
 FORMAT = 1
 UNCHANGED = "pass the dict that state_dict() returned, unchanged"
 _MOST = 1 << 62
+FEW_PARTS = 20  # parts that are written with their names
+HISTORY_BYTES = 320  # of changes of weights that are written
+MOST_GROUPS = 120  # digests that are written of more
 
 Kind = Literal["pipeline", "stream", "stream loader", "dataset", "two loaders", "passes"]
 
@@ -41,10 +48,25 @@ def write(kind: Kind, position: Mapping[str, Any], identity: Mapping[str, Any] |
     """A state of `kind`.
 
     >>> write("dataset", {"position": 3})
-    {'penstock': 1, 'kind': 'dataset', 'position': 3}
+    {'penstock': 1, 'kind': 'dataset', 'position': 3, 'check': '2ef42b85fdb2'}
     """
     marked = {"penstock": FORMAT} if kind == "pipeline" else {"penstock": FORMAT, "kind": kind}
-    return {**marked, **position, **(identity or {})}
+    return signed({**marked, **position, **(identity or {})})
+
+
+def signed(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fields with their checksum, without which any change of them is refused. Not for streams, whose readers
+    check each field."""
+    fields = {name: value for name, value in state.items() if name != "check"}
+    return fields if str(fields.get("kind", "")).startswith("stream") else {**fields, "check": _checksum(fields)}
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(fields, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StateError("a state of plain JSON values", got=str(error)[:80], fix=UNCHANGED) from error
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def read(state: Any, kind: Kind) -> dict[str, Any]:
@@ -58,7 +80,10 @@ def read(state: Any, kind: Kind) -> dict[str, Any]:
         )
     if found != kind:
         raise StateError(f"a state of a {kind}", got=f"a state of a {found}"[:80], fix=UNCHANGED)
-    return dict(state)
+    fields = {name: value for name, value in state.items() if name != "check"}
+    if "check" in state and state["check"] != _checksum(fields):  # earlier versions wrote none
+        raise StateError("a state as it was saved", got="one that was changed or damaged since", fix=UNCHANGED)
+    return fields
 
 
 def _kind_and_version(state: Any) -> tuple[Any, Any]:
@@ -94,62 +119,133 @@ def counts(value: Any, name: str) -> dict[str, int]:
 
 def save(plan: Plan, ranges: StepRanges, step: int, ended: bool = False) -> dict[str, Any]:
     """The state before batch `step`; `ended`: it is the first of an epoch, and the `for` before it has not ended."""
-    state = write(
-        "pipeline",
-        {
-            "fingerprint": plan.fingerprint,
-            "parts": [list(part) for part in plan.parts],
-            "seed": plan.definition.seed,
-            "step": step,
-            "n": ranges.row(step),
-            "stages": [list(stage) for stage in ranges.sections],
-        },
-    )
+    state: dict[str, Any] = {
+        "fingerprint": plan.fingerprint,
+        "parts": short_parts(plan.parts),
+        "seed": plan.definition.seed,
+        "step": step,
+        "n": ranges.row(step),
+        "stages": [list(stage) for stage in ranges.sections],
+    }
     if ended:
         state["epoch_end"] = True
     origin = plan.definition.origin
     if isinstance(origin, Mix) and origin.stages:
-        state["mix"] = [[start, list(weights)] for start, weights in origin.stages]
-    return state
+        state |= _changes(origin, ranges)
+    return write("pipeline", state)
 
 
-def reweighted(definition: Definition, stages: Any) -> Definition:
-    """The definition with other weights from some rows of the run on: [row, weights] each."""
+def _changes(mix: Mix, ranges: StepRanges) -> dict[str, Any]:
+    """The changes of weights, of a long history the last ones, with what was drawn of each source before them."""
+    changes: list[list[Any]] = [[start, list(weights)] for start, weights in mix.stages]
+    kept, size = len(changes) - 1, len(json.dumps(changes[-1]))
+    while kept and size + len(json.dumps(changes[kept - 1])) <= HISTORY_BYTES:
+        kept -= 1
+        size += len(json.dumps(changes[kept]))
+    if not kept and not mix.drawn:
+        return {"mix": changes}
+    row = mix.stages[kept][0]
+    drawn = mixture_of(mix, (None,) * len(mix.branches)).counts(row).tolist()
+    stages = [list(section) for section in ranges.since(row).sections]
+    return {"stages": stages, "mix": changes[kept:], "drawn": drawn}
+
+
+def reweighted(definition: Definition, stages: Any, drawn: Any = ()) -> Definition:
+    """The definition with other weights from some rows of the run on: [row, weights] each.
+
+    `drawn`: the draws of each source before the first of them, if older ones are not known.
+    """
     origin = definition.origin
     if not isinstance(origin, Mix):
         raise StateError("a mixture, whose weights can change", got="a single source", fix="penstock.mix([...])")
-    bad = next((s.name for s in definition.steps if s.reorders), None)
+    bad = next((s.name for s in definition.steps if s.reorders or s.selects or s.name == "skip_errors"), None)
     if bad is not None:
         raise StateError(
-            "a mixture whose rows come in its own order",
+            "a mixture whose rows come in its own order, with nothing after it that replaces rows",
             got=f".{bad}() after it",
             fix=f"put .{bad}() inside the mixture",
         )
+    if not isinstance(stages, list | tuple) or not all(isinstance(s, list | tuple) and len(s) == 2 for s in stages):
+        raise StateError("changes of weights as [row, weights]", got=str(stages)[:80], fix=UNCHANGED)
+    changes: list[tuple[int, tuple[float, ...]]] = []
+    for row, weights in stages:
+        if type(row) is not int or not (changes[-1][0] if changes else -1) < row < _MOST:
+            raise StateError("changes of weights at ascending rows of the run", got=str(row)[:80], fix=UNCHANGED)
+        changes.append((row, _weights(weights, len(origin.branches))))
+    if drawn and (
+        not isinstance(drawn, list | tuple)
+        or len(drawn) != len(origin.branches)
+        or not all(type(count) is int and 0 <= count < _MOST for count in drawn)
+        or not changes
+        or sum(drawn) != changes[0][0]
+    ):
+        raise StateError("the draws of each source before the first change of weights", got=str(drawn)[:80])
+    return replace(definition, origin=replace(origin, stages=tuple(changes), drawn=tuple(drawn)))
+
+
+def _weights(weights: Any, count: int) -> tuple[float, ...]:
+    if isinstance(weights, str | bytes | dict):
+        raise StateError(f"{count} weights, one per source", got=repr(weights)[:80])
     try:
-        changes = tuple((int(start), tuple(float(w) for w in weights)) for start, weights in stages)
-    except (TypeError, ValueError) as error:
-        raise StateError("changes of weights as [row, weights]", got=str(stages)[:80]) from error
-    if any(len(weights) != len(origin.branches) for _, weights in changes):
-        raise StateError(f"{len(origin.branches)} weights, one per source", got=str(changes[-1][1]))
-    return replace(definition, origin=replace(origin, stages=changes))
+        values = tuple(float(weight) for weight in weights)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise StateError(f"{count} weights, one per source", got=f"{str(weights)[:60]}: {error}"[:120]) from error
+    if len(values) != count:
+        raise StateError(f"{count} weights, one per source", got=str(values)[:80])
+    normalise(values, "set_weights")  # raises unless they are finite, not negative and not all zero
+    return values
 
 
-def restore(state: dict[str, Any], plan: Plan, ranges: StepRanges, rows: int) -> tuple[StepRanges, int, bool]:
-    """The step ranges, the step to resume from, and whether an epoch ends there.
-
-    `rows` is the batch size from here on; it may differ from before.
-    """
-    state = _check(state)
+def restore(given: Any, definition: Definition, plan: Plan, ranges: StepRanges, rows: int) -> Restored:
+    """What a state says about a pipeline. `rows` is the batch size from here on; it may differ from before."""
+    state = _check(given)
     if state["fingerprint"] != plan.fingerprint:
         raise StateError(
             "a state of this very pipeline",
-            got=differences(state["parts"], plan.parts),
+            got=_differences(state["parts"], plan.parts),
             where=f"state at step {state['step']}",
             fix="restore with the data and steps it was saved with; batch size, ranks and threads may change",
         )
     step, n = state["step"], state["n"]
-    stages = tuple(Section(*stage) for stage in state["stages"])
-    return StepRanges(ranges.size, stages, ranges.keep).then(step, n, rows), step, state.get("epoch_end", False)
+    saved = StepRanges(ranges.size, tuple(Section(*stage) for stage in state["stages"]), ranges.keep)
+    if not any(_row(replace(saved, keep=keep), step) == n for keep in (ranges.keep, not ranges.keep)):
+        raise StateError(f"the row at which step {step} begins as 'n' in the state", got=str(n), fix=UNCHANGED)
+    ended = state.get("epoch_end", False)
+    if ended and (ranges.size is None or not n or n % ranges.size):
+        raise StateError("the end of an epoch as 'n' in a state with 'epoch_end'", got=str(n), fix=UNCHANGED)
+    if isinstance(definition.origin, Mix) or "mix" in state:
+        stages = state.get("mix", [])
+        drawn = state.get("drawn", [])
+        definition = reweighted(definition, stages, drawn) if stages or drawn else _unchanged(definition)
+        first = definition.origin.stages[0][0] if drawn and isinstance(definition.origin, Mix) else 0
+        if saved.sections[0].n != first:
+            raise StateError("stages from the first change of weights on", got=str(state["stages"])[:80], fix=UNCHANGED)
+    return Restored(definition, saved.then(step, n, rows), step, ended)
+
+
+class Restored(NamedTuple):
+    """What a state says: the definition with its changes of weights, the step ranges, the step, and `epoch_end`."""
+
+    definition: Definition
+    ranges: StepRanges
+    step: int
+    ended: bool
+
+
+def _unchanged(definition: Definition) -> Definition:
+    """The definition with its first weights."""
+    origin = definition.origin
+    return replace(definition, origin=replace(origin, stages=(), drawn=())) if isinstance(origin, Mix) else definition
+
+
+def _row(ranges: StepRanges, step: int) -> int | None:
+    """The row at which a step begins; None if an epoch has no batch of that size, or the step is before the first."""
+    if ranges.size is not None and any(not ranges.steps(section.rows) for section in ranges.sections):
+        return None
+    return None if step < ranges.sections[0].step else ranges.row(step)
+
+
+_KEYS_OF_PIPELINE = {"penstock", "fingerprint", "parts", "seed", "step", "n", "stages", "mix", "drawn", "epoch_end"}
 
 
 def _check(given: Any) -> dict[str, Any]:
@@ -159,11 +255,68 @@ def _check(given: Any) -> dict[str, Any]:
     stages = state.get("stages")
     if not isinstance(stages, list) or not stages or not all(map(_is_stage, stages)):
         raise StateError("stages as [step, n, rows] in the state", got=str(stages)[:80], fix=UNCHANGED)
-    if not isinstance(state.get("parts"), list) or not isinstance(state.get("fingerprint"), str):
-        raise StateError("a fingerprint and parts in the state", got=str(sorted(state)), fix=UNCHANGED)
+    if any(one[0] >= two[0] or one[1] > two[1] for one, two in pairwise(stages)) or (
+        "drawn" not in state and list(stages[0][:2]) != [0, 0]
+    ):
+        raise StateError("stages in ascending order in the state", got=str(stages)[:80], fix=UNCHANGED)
+    if not _are_parts(state.get("parts")) or not isinstance(state.get("fingerprint"), str):
+        raise StateError("a fingerprint and parts in the state", got=str(sorted(map(str, state)))[:200], fix=UNCHANGED)
+    if type(state.get("seed")) is not int or type(state.get("epoch_end", False)) is not bool:
+        raise StateError("an integer as 'seed' and true as 'epoch_end' in the state", got=str(state)[:80])
+    unknown = sorted(str(name) for name in state if name not in _KEYS_OF_PIPELINE)
+    if unknown:
+        raise StateError("only the keys of a state", got=", ".join(unknown)[:80], fix=UNCHANGED)
     return state
 
 
 def _is_stage(stage: Any) -> bool:
     three = isinstance(stage, list | tuple) and len(stage) == 3
-    return three and all(type(value) is int and value >= 0 for value in stage) and stage[2] > 0
+    return three and all(type(value) is int and 0 <= value < _MOST for value in stage) and stage[2] > 0
+
+
+# Names and digests of the parts, in few bytes.
+
+
+def short_parts(parts: Sequence[tuple[str, str]]) -> list[list[str]] | dict[str, str]:
+    """Name and digest of each part; of many parts, such as a mixture of 40 sources, each name and digest in short.
+
+    >>> short_parts([("source", "ab66fb93")])
+    [['source', 'ab66fb93']]
+    """
+    if len(parts) <= FEW_PARTS:
+        return [list(part) for part in parts]
+    groups = _groups(parts)
+    return {"names": _digest([name for name, _ in parts]), "digests": "".join(_digest(group)[:3] for group in groups)}
+
+
+def _groups(parts: Sequence[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:
+    """Consecutive parts, in at most MOST_GROUPS groups."""
+    size = -(-len(parts) // MOST_GROUPS)
+    return [parts[i : i + size] for i in range(0, len(parts), size)]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=6).hexdigest()
+
+
+def _are_parts(parts: Any) -> bool:
+    if isinstance(parts, dict):
+        return set(parts) == {"names", "digests"} and all(isinstance(text, str) for text in parts.values())
+    pairs = isinstance(parts, list) and all(isinstance(part, list | tuple) and len(part) == 2 for part in parts)
+    return pairs and all(isinstance(text, str) for part in parts for text in part)
+
+
+def _differences(saved: Any, now: list[tuple[str, str]]) -> str:
+    """Names what differs from the parts of a state."""
+    if isinstance(saved, list):
+        return differences(saved, now)
+    current = short_parts(now)
+    if not isinstance(current, dict) or saved["names"] != current["names"]:
+        return f"other sources or steps than the {len(now)} parts {now[0][0]} ... {now[-1][0]}"
+    old, new = saved["digests"], current["digests"]
+    changed = [
+        " or ".join(name for name, _ in group)
+        for i, group in enumerate(_groups(now))
+        if old[3 * i : 3 * i + 3] != new[3 * i : 3 * i + 3]
+    ]
+    return "other data or arguments in: " + ", ".join(changed)

@@ -96,6 +96,20 @@ class StepRanges:
             return StepRanges(self.size, kept, self.keep)
         return StepRanges(self.size, (*kept, Section(step, n, rows)), self.keep)
 
+    def since(self, n: int) -> StepRanges:
+        """The same ranges from row `n` on, at which a step begins; steps before it are no longer known."""
+        place = max(i for i, section in enumerate(self.sections) if section.n <= n)
+        step, row, rows = self.sections[place]
+        if self.size is None:
+            step += (n - row) // rows
+        else:
+            (epoch, offset), (last, end) = divmod(row, self.size), divmod(n, self.size)
+            if epoch == last:
+                step += (end - offset) // rows
+            else:
+                step += self.steps(rows, offset) + (last - epoch - 1) * self.steps(rows) + end // rows
+        return StepRanges(self.size, (Section(step, n, rows), *self.sections[place + 1 :]), self.keep)
+
     def section_end(self, step: int) -> int:
         """The first step after the section of `step`; 2**62 for the last section."""
         return next((s.step for s in self.sections if s.step > step), 1 << 62)
@@ -105,4 +119,8 @@ class StepRanges:
         for section in reversed(self.sections):
             if step >= section.step:
                 return section
-        raise UsageError("a step number of at least 0", got=str(step))
+        raise UsageError(
+            f"a step number of at least {self.sections[0].step}",
+            got=str(step),
+            fix="a state holds only the last changes of weights: earlier batches can be computed where it was saved",
+        )

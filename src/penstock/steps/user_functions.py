@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.core.errors import UsageError, UserCodeError
+from penstock.core.signals import raised_by_handler
 from penstock.steps.node import Node
 from penstock.steps.picks import Picks
 from penstock.steps.replacement import locate
@@ -64,6 +65,8 @@ def failed_on_block(picks: Picks, function: Any, verb: str, error: Exception) ->
 
 
 def _raised(function: Any, verb: str, error: Exception, where: str, fix: str) -> UserCodeError:
+    if raised_by_handler(error):
+        raise error  # not the function's own: never a bad record
     kind = type(error).__name__
     text = f"{function_name(function)} raised {kind} in .{verb}()"
     problem = UserCodeError(text, got=f"{kind}: {str(error)[:300]}", where=where, fix=fix)
