@@ -7,6 +7,7 @@ all content once, so arrays must not be changed afterwards. Memory-mapped arrays
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,12 @@ from penstock.core import hashing
 from penstock.core.columns import Column, Columns, Ragged, nbytes, strings, take
 from penstock.core.errors import StateError, UsageError
 from penstock.core.mapped import MappedFile, map_of
+from penstock.core.packed_texts import PackedTexts
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.lines import Chunk, Cursor
 from penstock.store.doctable import check_range
+
+PACKED_CHARACTERS = 4 << 20
 
 
 class Arrays:
@@ -165,13 +169,16 @@ class Texts:
     def __init__(self, texts: Sequence[str]) -> None:
         if isinstance(texts, str):
             raise UsageError("a list of texts", got="one str", fix="from_texts([text])")
-        self._texts = list(texts)
-        for i, text in enumerate(self._texts):
+        given = list(texts)
+        for i, text in enumerate(given):
             if not isinstance(text, str):
                 raise UsageError("texts as str", got=type(text).__name__, where=f"text {i}", fix="decode or drop it")
-        if not self._texts:
+        if not given:
             raise UsageError("at least one text", got="an empty list", fix="pass some data")
-        self._column = strings(self._texts)
+        self._characters = sum(map(len, given))
+        # Many texts are packed into memory that child processes share.
+        self._texts: Sequence[str] = PackedTexts.of(given) if self._characters > PACKED_CHARACTERS else given
+        self._column = None if isinstance(self._texts, PackedTexts) else strings(given)
         self._id = ""
 
     @property
@@ -183,7 +190,10 @@ class Texts:
         return len(self._texts)
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
-        return {"text": self._column[check_range(indices, len(self))]}
+        rows = check_range(indices, len(self))
+        if isinstance(self._texts, PackedTexts):
+            return {"text": self._texts.take(rows)}
+        return {"text": self._column[rows]} if self._column is not None else {}
 
     def iterate(self, start: Cursor | None = None) -> Iterator[Chunk]:
         """All texts in order; the cursor's offset is the number of the next text."""
@@ -196,21 +206,25 @@ class Texts:
                 fix="start from the beginning",
             )
         while at < len(self):
-            stop, held = at, 0
-            while stop < len(self) and held < PIECE_BYTES:
-                held += len(self._texts[stop])
-                stop += 1
+            some, held = list[str](), 0
+            while at + len(some) < len(self) and held < PIECE_BYTES:
+                more = self._texts[at + len(some) : at + len(some) + 256]
+                for text in more:
+                    if held < PIECE_BYTES:
+                        some.append(text)
+                        held += len(text)
+            stop = at + len(some)
             places = [(0, i + 1, i) for i in range(at, stop)]
-            yield Chunk(self._texts[at:stop], places, {"file": 0, "offset": stop, "line": stop}, file_bytes=held)
+            yield Chunk(some, places, {"file": 0, "offset": stop, "line": stop}, file_bytes=held)
             at = stop
 
     def fingerprint(self) -> str:
         """Hash of all texts."""
-        self._id = self._id or hashing.content_id(["texts", *self._texts])
+        self._id = self._id or hashing.content_id(chain(["texts"], self._texts))
         return self._id
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "texts", "records": len(self), "bytes": sum(map(len, self._texts))}
+        return {"kind": "texts", "records": len(self), "bytes": self._characters}
 
     def locate(self, index: int) -> dict[str, Any]:
         return {"row": int(index)}

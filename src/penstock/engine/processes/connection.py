@@ -17,8 +17,10 @@ from typing import Any
 
 from penstock.core.columns import Columns
 from penstock.core.errors import WorkerDied
+from penstock.core.packed_texts import unnamed_file
 from penstock.engine.processes.child import ChildSteps, Descriptors
-from penstock.engine.processes.ring import TAKEN, Ring, assemble, unnamed_file, views
+from penstock.engine.processes.payload import Payload
+from penstock.engine.processes.ring import TAKEN, Ring, assemble, views
 
 LENT = 4  # batches of one child that a consumer may hold as views; more are copied
 NOTES_BYTES = 1 << 16
@@ -37,7 +39,7 @@ class ChildGone(Exception):
 class ChildConnection:
     """One child process, its socket, its ring of batches and its notes file."""
 
-    def __init__(self, share: ChildSteps, payload: int, slots: int, max_bytes: int) -> None:
+    def __init__(self, share: ChildSteps, payload: Payload, slots: int, max_bytes: int) -> None:
         self._max_lent = max_bytes // 2
         self.ready: float | None = None
         self.received = 0
@@ -60,7 +62,10 @@ class ChildConnection:
             undo.callback(os.close, self._life)
             theirs.callback(os.close, life)
             self._process = _spawn(
-                Descriptors(wire.fileno(), self._ring.fd, payload, self._notes, life), self._ring, share
+                Descriptors(wire.fileno(), self._ring.fd, payload.fd, self._notes, life),
+                self._ring,
+                share,
+                payload.shared,
             )
             undo.pop_all()
         self.pid = self._process.pid
@@ -203,13 +208,13 @@ class ChildConnection:
         self._notes = -1
 
 
-def _spawn(fds: Descriptors, ring: Ring, share: ChildSteps) -> subprocess.Popen[bytes]:
+def _spawn(fds: Descriptors, ring: Ring, share: ChildSteps, shared: tuple[int, ...]) -> subprocess.Popen[bytes]:
     """Starts a new interpreter that runs `penstock.engine.processes.child.main` with this one's `sys.path`."""
     path = [entry for entry in sys.path if isinstance(entry, str)]
     call = f"main({tuple(fds)}, {tuple(ring.shape)}, {tuple(share)}, {os.getpid()})"
     code = f"import sys; sys.path[:] = {path!r}; from penstock.engine.processes.child import main; {call}"
     try:
-        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds)
+        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=(*fds, *shared))
     except OSError as error:
         raise WorkerDied(
             "a child process to start",

@@ -35,7 +35,7 @@ from penstock.engine.batches import Batches
 from penstock.engine.ordered_threads import STALL_SECONDS, forked
 from penstock.engine.processes.child import ChildSteps, Failure, HostOutput
 from penstock.engine.processes.connection import LENT, ChildConnection, ChildGone
-from penstock.engine.processes.payload import ChildJob, write_payload
+from penstock.engine.processes.payload import ChildJob, Payload, write_payload
 from penstock.engine.processes.ring import THREADS
 
 MAX_AHEAD = 200  # batches of one child; a slot number is one byte
@@ -97,7 +97,7 @@ class Isolated:
             self._ahead,
             self._max_bytes,
         )
-        self._payload = write_payload(job)
+        self._payload: Payload | None = write_payload(job)
         _open.add(self)
         try:
             for k in range(self._every):
@@ -112,6 +112,8 @@ class Isolated:
         length = None if self._stop is None else -(-(self._stop - first) // self._every)
         careful = max(0, -(-(careful_to - first) // self._every))
         slots = self._ahead + 1 + LENT
+        if self._payload is None:
+            raise StopIteration
         link = ChildConnection(ChildSteps(first, self._every, length, careful), self._payload, slots, self._max_bytes)
         link.moved(self._taken, self._batch_bytes)
         return link
@@ -227,9 +229,9 @@ class Isolated:
         self._closed = True
         with self._lock:
             links, self._links = self._links, []
-            payload, self._payload = self._payload, -1
-            if payload >= 0:
-                os.close(payload)
+            payload, self._payload = self._payload, None
+            if payload is not None:
+                os.close(payload.fd)
             for link in links:
                 link.hang_up()
             for link in links:

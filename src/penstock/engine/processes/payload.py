@@ -11,9 +11,10 @@ import pickle
 from typing import Any, NamedTuple
 
 from penstock.core.errors import MissingExtra, UsageError
+from penstock.core.packed_texts import shared_part, unnamed_file
 from penstock.core.pickling import culprit, dump
 from penstock.engine.output import Output
-from penstock.engine.processes.ring import ALIGN, unnamed_file
+from penstock.engine.processes.ring import ALIGN
 from penstock.plan.definition import Definition
 from penstock.plan.step_ranges import StepRanges
 
@@ -30,12 +31,24 @@ class ChildJob(NamedTuple):
     max_bytes: int
 
 
-def write_payload(job: ChildJob) -> int:
-    """Writes a job into an unnamed file and returns its descriptor; `read_payload` reads it."""
+class Payload(NamedTuple):
+    """A job for children: the descriptor of its file, and those of the shared memory that it refers to."""
+
+    fd: int
+    shared: tuple[int, ...]
+
+
+def write_payload(job: ChildJob) -> Payload:
+    """Writes a job into an unnamed file; `read_payload` reads it. What is in shared memory already is not copied."""
     body, buffers = _dump(job)
-    spans, at = [], 0
+    spans: list[tuple[int, int, int]] = []  # descriptor (-1: this file), first byte, bytes
+    at, own = 0, []
     for buffer in buffers:
-        spans.append((at, buffer.nbytes))
+        if (found := shared_part(buffer)) is not None:
+            spans.append((*found, buffer.nbytes))
+            continue
+        spans.append((-1, at, buffer.nbytes))
+        own.append((at, buffer))
         at += -(-buffer.nbytes // ALIGN) * ALIGN
     head = pickle.dumps((body, spans))
     fd = unnamed_file("penstock-plan")
@@ -43,14 +56,14 @@ def write_payload(job: ChildJob) -> int:
         with open(fd, "wb", closefd=False) as file:
             file.write(len(head).to_bytes(8, "little") + head)
             base = _base(len(head))
-            for (start, _), buffer in zip(spans, buffers, strict=True):
+            for start, buffer in own:
                 file.seek(base + start)
                 file.write(buffer)
             file.truncate(max(base + at, file.tell()))
     except OSError:
         os.close(fd)
         raise
-    return fd
+    return Payload(fd, tuple({shared for shared, _, _ in spans if shared >= 0}))
 
 
 def read_payload(fd: int) -> Any:
@@ -60,7 +73,9 @@ def read_payload(fd: int) -> Any:
     size = int.from_bytes(view[:8], "little")
     body, spans = pickle.loads(view[8 : 8 + size])
     base = _base(size)
-    return pickle.loads(body, buffers=[view[base + at : base + at + n] for at, n in spans])
+    shared = {fd: memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ)) for fd in {fd for fd, _, _ in spans} if fd >= 0}
+    parts = [view[base + at : base + at + n] if fd < 0 else shared[fd][at : at + n] for fd, at, n in spans]
+    return pickle.loads(body, buffers=parts)
 
 
 def _base(head: int) -> int:

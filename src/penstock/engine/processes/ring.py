@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import LimitError
+from penstock.core.packed_texts import unnamed_file
 
 HEAD = max(4096, mmap.ALLOCATIONGRANULARITY)
 THREADS = 128  # the first page has room for this many
@@ -111,14 +111,6 @@ class Ring:
 
     def _start(self, slot: int) -> int:
         return HEAD + slot * self.shape.extent
-
-
-def unnamed_file(label: str) -> int:
-    """The descriptor of a memfd, or of an unlinked temporary file where the system has none."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(label)
-    with tempfile.TemporaryFile(prefix=label) as file:
-        return os.dup(file.fileno())
 
 
 # Columns as a short outline and plain arrays.

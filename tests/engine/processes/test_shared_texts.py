@@ -1,0 +1,76 @@
+"""Children share the memory of many texts instead of holding a copy each."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.core.packed_texts import PackedTexts
+from penstock.sources.arrays import Texts
+
+ODD = ["", "a", "\ud800", "Zürich", "\U0001f1e8\U0001f1ed", "\0", "x" * 1000]
+
+
+def test_packed_texts_are_the_texts() -> None:
+    packed = PackedTexts.of(ODD)
+    assert list(packed) == ODD
+    assert packed[2:5] == ODD[2:5]
+    assert packed[-1] == ODD[-1]
+    assert list(pickle.loads(pickle.dumps(packed))) == ODD
+
+
+def test_a_large_source_equals_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ODD * 300
+    small = Texts(texts)
+    monkeypatch.setattr("penstock.sources.arrays.PACKED_CHARACTERS", 10)
+    large = Texts(texts)
+    assert isinstance(large._texts, PackedTexts)
+    rows = np.array([5, 0, 6, 2099, 5])
+    assert large.read(rows)["text"].tolist() == small.read(rows)["text"].tolist()
+    assert (large.fingerprint(), large.describe()) == (small.fingerprint(), small.describe())
+    assert [(c.texts, c.positions, c.cursor) for c in large.iterate({"offset": 3})] == [
+        (c.texts, c.positions, c.cursor) for c in small.iterate({"offset": 3})
+    ]
+    for source in (large, pickle.loads(pickle.dumps(large))):
+        batches = list(ps.Pipeline(source).batch(100).to_numpy(workers=2))
+        assert [t for batch in batches for t in batch["text"].tolist()] == texts
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="memory of a tree is read there")
+def test_four_children_hold_many_texts_once() -> None:
+    script = """
+        import os, sys
+        import penstock as ps
+
+        def used():
+            me, total = os.getpid(), 0
+            for pid in (me, *open(f"/proc/{me}/task/{me}/children").read().split()):
+                lines = open(f"/proc/{pid}/smaps_rollup").read().splitlines()
+                total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            return total / 1024
+
+        def tree(**options):
+            loader = source.shuffle(seed=1).batch(64).to_numpy(**options)
+            run = iter(loader)
+            for _ in range(200):
+                next(run)
+            return used()
+
+        source = ps.from_texts(["tiny"] * 20_000)
+        bare = [tree(threads=0), tree(workers=4)]
+        source = ps.from_texts([f"{i} " * 40 for i in range(150_000)])
+        print(*bare, tree(threads=0), tree(workers=4))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    bare_one, bare_tree, one, tree = map(float, done.stdout.split())
+    assert tree - bare_tree < 1.5 * (one - bare_one) + 10, "what the texts take, without interpreters"
