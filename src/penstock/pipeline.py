@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.core.arguments import changed, explained_methods
-from penstock.core.needs_output import NeedsOutput
+from penstock.core.arguments import NeedsOutput, changed, explained_methods
 
 if TYPE_CHECKING:
     import os
