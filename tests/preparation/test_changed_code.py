@@ -155,3 +155,36 @@ def test_a_version_stands_for_what_the_function_uses(tmp_path: Path, monkeypatch
 def test_an_object_that_contains_itself_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "class C: pass\nO = C()\nO.me = O\nL = [O]\nL.append(L)\ndef f(r): return O, L, f"
     assert globals_id(module(code, monkeypatch).f, opaque=True) != ""
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if "installed package" not in name])
+def test_a_state_of_other_code_is_refused(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, before, after = CHANGES[change]
+
+    def loader(code: str, **options: Any) -> Any:
+        function = module(code, monkeypatch).f
+        return ps.from_texts(["ab", "cd", "ef"]).map(function, **options).batch(1).to_numpy(threads=0)
+
+    first = loader(code)
+    next(iter(first))
+    state = first.state_dict()
+    loader(code).load_state_dict(state)
+    with pytest.raises(ps.StateError):  # the function itself, or what it uses
+        loader(code.replace(before, after)).load_state_dict(state)
+    versioned = loader(code, version="1").state_dict()
+    assert "code" not in versioned
+
+
+def test_a_state_without_code_is_of_an_earlier_version_and_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = CHANGES["a constant"][0]
+    loader = ps.from_texts(["ab"]).map(module(code, monkeypatch).f).batch(1).to_numpy()
+    state = {name: value for name, value in loader.state_dict().items() if name not in ("code", "check")}
+    loader.load_state_dict(state)
+
+
+def test_values_that_a_run_changes_do_not_change_its_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = module("SEEN = {}\ndef f(r):\n    SEEN[r['text']] = 1\n    return r", monkeypatch)
+    loader = ps.from_texts(["ab", "cd"]).map(made.f).batch(1).to_numpy(threads=0)
+    before = loader.state_dict()["code"]
+    assert len(list(loader)) == 2 and made.SEEN
+    assert loader.state_dict()["code"] == before

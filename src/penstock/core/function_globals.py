@@ -18,7 +18,7 @@ import sys
 import sysconfig
 from collections import deque
 from collections.abc import Iterator
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
 import xxhash
@@ -148,7 +148,7 @@ class _Walk:
             return f"{value.dtype}{getattr(value, 'shape', '')}{_hash(value.tobytes())}"
         if (inner := getattr(value, "__wrapped__", None)) is not None:  # functools.lru_cache, jax.jit and others
             return "|".join(self.described(name, inner, depth))
-        if _own(type(value)):
+        if isinstance(value, SimpleNamespace) or _own(type(value)):
             fields = {key: getattr(value, key) for key in _slots(value) if hasattr(value, key)}
             fields |= getattr(value, "__dict__", {})
             return "{" + ",".join(f"{k}:{self.value(f'{name}.{k}', v, depth)}" for k, v in sorted(fields.items())) + "}"

@@ -102,6 +102,7 @@ class Loader(Portable, Generic[BatchT]):
             )
         self.definition, self.output = definition, output
         self._plan = build(definition)
+        self._code = definition.code_id()  # now, before a run changes global values
         if output.memory is not None:
             output.memory.buffers.limit = min(output.memory.buffers.limit, max_bytes)
             self._plan.check_ids(output.memory.ids)
@@ -291,7 +292,7 @@ class Loader(Portable, Generic[BatchT]):
                 got="an older one that took batches after a newer one began",
                 fix="save in the newest loop, or use a second loader for the inner one",
             )
-        return states.save(self._plan, self._ranges, self._step, self._ended)
+        return states.save(self._plan, self._ranges, self._step, self._ended, self._code)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from a saved state; world size, threads and batch size may differ from when it was saved.
@@ -299,7 +300,7 @@ class Loader(Portable, Generic[BatchT]):
         A running `for` continues from there.
         """
         refuse_different_steps(self._plan.fingerprint, state, self.definition.world)
-        found = states.restore(state, self.definition, self._plan, self._ranges, self._rows)
+        found = states.restore(state, self.definition, self._plan, self._ranges, self._rows, self._code)
         if found.definition != self.definition:
             self._rebuild(found.definition)
         self._ranges = found.ranges

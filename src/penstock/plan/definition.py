@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from penstock.core.errors import UsageError
+from penstock.core.function_globals import globals_id
 from penstock.core.pickling import Immutable
 from penstock.order.shard import check_rank, find_rank
 from penstock.sources.base import Source
@@ -103,6 +104,11 @@ class Definition(Immutable):
             values = {field.name: getattr(step, field.name) for field in fields(step)}
             if values.get("version") is None:
                 yield from filter(callable, values.values())
+
+    def code_id(self) -> str:
+        """An id of the helpers, constants and classes that the user's functions use; "" if there are none."""
+        used = [globals_id(function) for function in self.functions()]
+        return _digest(used) if any(used) else ""
 
     def fingerprint(self) -> str:
         """Equal for pipelines that return the same rows in the same order."""

@@ -5,7 +5,8 @@ loader has no `kind`. The rest is the position and what identifies the data. `ch
 
 Of a pipeline: `n` is the next row of the run, `step` the next batch, `stages` where the batch size changed
 ([step, n, rows]), `mix` where weights changed; of many changes the last ones, and `drawn` of each source before them.
-`parts` names the source and the steps, so that a restore on other data or steps is refused with the difference.
+`parts` names the source and the steps, so that a restore on other data or steps is refused with the difference; `code`
+is a digest of the helpers and constants that the user's functions use.
 """
 
 from __future__ import annotations
@@ -117,8 +118,11 @@ def counts(value: Any, name: str) -> dict[str, int]:
 # States of a pipeline.
 
 
-def save(plan: Plan, ranges: StepRanges, step: int, ended: bool = False) -> dict[str, Any]:
-    """The state before batch `step`; `ended`: it is the first of an epoch, and the `for` before it has not ended."""
+def save(plan: Plan, ranges: StepRanges, step: int, ended: bool = False, code: str = "") -> dict[str, Any]:
+    """The state before batch `step`; `ended`: it is the first of an epoch, and the `for` before it has not ended.
+
+    `code` is the id of what the pipeline's functions use, when the loader was made.
+    """
     state: dict[str, Any] = {
         "fingerprint": plan.fingerprint,
         "parts": short_parts(plan.parts),
@@ -129,6 +133,8 @@ def save(plan: Plan, ranges: StepRanges, step: int, ended: bool = False) -> dict
     }
     if ended:
         state["epoch_end"] = True
+    if code:
+        state["code"] = code
     origin = plan.definition.origin
     if isinstance(origin, Mix) and origin.stages:
         state |= _changes(origin, ranges)
@@ -196,7 +202,7 @@ def _weights(weights: Any, count: int) -> tuple[float, ...]:
     return values
 
 
-def restore(given: Any, definition: Definition, plan: Plan, ranges: StepRanges, rows: int) -> Restored:
+def restore(given: Any, definition: Definition, plan: Plan, ranges: StepRanges, rows: int, code: str = "") -> Restored:
     """What a state says about a pipeline. `rows` is the batch size from here on; it may differ from before."""
     state = _check(given)
     if state["fingerprint"] != plan.fingerprint:
@@ -205,6 +211,13 @@ def restore(given: Any, definition: Definition, plan: Plan, ranges: StepRanges, 
             got=_differences(state["parts"], plan.parts),
             where=f"state at step {state['step']}",
             fix="restore with the data and steps it was saved with; batch size, ranks and threads may change",
+        )
+    if state.get("code", code) != code:  # earlier versions wrote none
+        raise StateError(
+            "functions that use the same helpers and constants as when the state was saved",
+            got="other code or values behind a function of .map(), .filter() or .map_batches()",
+            where=f"state at step {state['step']}",
+            fix="restore with the code it was saved with; a step with version= is compared by that text instead",
         )
     step, n = state["step"], state["n"]
     saved = StepRanges(ranges.size, tuple(Section(*stage) for stage in state["stages"]), ranges.keep)
@@ -245,7 +258,9 @@ def _row(ranges: StepRanges, step: int) -> int | None:
     return None if step < ranges.sections[0].step else ranges.row(step)
 
 
-_KEYS_OF_PIPELINE = {"penstock", "fingerprint", "parts", "seed", "step", "n", "stages", "mix", "drawn", "epoch_end"}
+_KEYS_OF_PIPELINE = {
+    "penstock", "fingerprint", "parts", "seed", "step", "n", "stages", "mix", "drawn", "epoch_end", "code"
+}  # fmt: skip
 
 
 def _check(given: Any) -> dict[str, Any]:
@@ -261,6 +276,8 @@ def _check(given: Any) -> dict[str, Any]:
         raise StateError("stages in ascending order in the state", got=str(stages)[:80], fix=UNCHANGED)
     if not _are_parts(state.get("parts")) or not isinstance(state.get("fingerprint"), str):
         raise StateError("a fingerprint and parts in the state", got=str(sorted(map(str, state)))[:200], fix=UNCHANGED)
+    if not isinstance(state.get("code", ""), str):
+        raise StateError("a text as 'code' in the state", got=str(state["code"])[:80], fix=UNCHANGED)
     if type(state.get("seed")) is not int or type(state.get("epoch_end", False)) is not bool:
         raise StateError("an integer as 'seed' and true as 'epoch_end' in the state", got=str(state)[:80])
     unknown = sorted(str(name) for name in state if name not in _KEYS_OF_PIPELINE)
