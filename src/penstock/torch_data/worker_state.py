@@ -8,7 +8,12 @@ only a worker that has not started another iteration since the restore.
 
 from __future__ import annotations
 
+from typing import Any
+
+import orjson
+
 from penstock.core.errors import UsageError
+from penstock.core.ledger import Ledger
 from penstock.torch_data.framework import torch, worker
 
 MAX_WORKERS = 1024
@@ -106,3 +111,51 @@ class WorkerState:
     @records.setter
     def records(self, number: int) -> None:
         self._shared[_RECORDS] = number
+
+
+_READERS = 64  # pages of a `SkipLog`, so that worker processes do not write to the same one
+_PAGE = 1 << 14  # bytes for the entries of one page; only used ones take memory
+_HEADER = 16  # bytes: the number of skipped records, and of bytes written
+
+
+class SkipLog:
+    """Skipped records of a dataset and of the DataLoader workers that hold copies of it, in shared memory.
+
+    Page 0 is this process's, worker w writes to page 1 + w % 63. All are counted; the first ones of each are listed.
+    """
+
+    def __init__(self) -> None:
+        self._shared = torch.zeros(_READERS * _PAGE, dtype=torch.uint8).share_memory_()
+
+    def add(self, name: str, position: int, reason: str, detail: str) -> None:
+        """Adds a record that this process or worker skipped."""
+        number, workers, _ = worker()
+        header, body = self._page(0 if not workers else 1 + number % (_READERS - 1))
+        line = orjson.dumps([name[:200], position, reason[:200], detail[:200]]) + b"\n"
+        used = int(header[1])
+        if used + len(line) <= len(body):
+            body[used : used + len(line)] = torch.frombuffer(bytearray(line), dtype=torch.uint8)
+            header[1] = used + len(line)
+        header[0] += 1
+
+    def _page(self, number: int) -> tuple[Any, Any]:
+        page = self._shared[number * _PAGE : (number + 1) * _PAGE]
+        return page[:_HEADER].view(torch.int64), page[_HEADER:]
+
+    @property
+    def total(self) -> int:
+        """Records skipped so far, in all processes."""
+        return int(self._shared.view(_READERS, _PAGE)[:, :8].contiguous().view(torch.int64).sum())
+
+    def ledger(self) -> Ledger:
+        """The skipped records of all processes, in the order of their positions; those not listed are counted."""
+        entries, total = [], self.total
+        for number in range(_READERS):
+            header, body = self._page(number)
+            entries += [orjson.loads(line) for line in bytes(body[: int(header[1])].numpy()).splitlines()]
+        made = Ledger()
+        for name, position, reason, detail in sorted(entries, key=lambda entry: int(entry[1])):
+            made.add(name, position, reason, detail)
+        if total > made.total:
+            made.count("not listed: too many, or skipped by a worker at this moment", total - made.total)
+        return made

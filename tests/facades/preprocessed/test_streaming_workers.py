@@ -326,3 +326,31 @@ def test_a_stream_that_shares_itself_over_workers_loses_nothing(workers):
     rows = list(DataLoader(dataset, batch_size=None, num_workers=workers))
     assert sorted(row["x"] for row in rows) == list(range(12))
     assert all(row["inside"] is (workers > 0) for row in rows)  # the engine still sees where it runs
+
+
+# Reasons for skipped records.
+
+
+@pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork"), (2, "spawn")])
+def test_the_ledger_has_the_reasons_of_all_workers(workers, context):
+    dataset = make(12, not_thirds)
+    loader = DataLoader(dataset, batch_size=2, num_workers=workers, multiprocessing_context=context)
+    assert len(flat(loader)) == 8
+    ledger = dataset.ledger
+    assert (ledger.total, dataset.skipped, sum(ledger.by_reason.values())) == (4, 4, 4)
+    assert [entry.record for entry in ledger.entries] == [0, 3, 6, 9]
+    assert dict(ledger.by_reason) == {"a record that the prompt engine keeps": 4}
+    assert "record 3" in str(ledger.entries[1])
+
+
+def none_at_all(record):
+    return None
+
+
+def test_skipped_records_that_are_not_listed_are_counted():
+    dataset = make(3000, none_at_all)
+    assert list(dataset) == []
+    ledger = dataset.ledger
+    assert ledger.total == dataset.skipped == 3000
+    assert 0 < len(ledger.entries) < 3000
+    assert any("not listed" in reason for reason in ledger.by_reason)

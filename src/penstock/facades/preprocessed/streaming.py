@@ -35,14 +35,13 @@ from penstock.order.shard import check_rank, find_rank
 from penstock.order.shuffle_buffer import shuffled
 from penstock.plan import state as states
 from penstock.torch_data.accelerate import refuse_sharding_twice, sharded_among
-from penstock.torch_data.framework import data, torch
+from penstock.torch_data.framework import data
 from penstock.torch_data.framework import worker as reader
 from penstock.torch_data.stream_input import stream_input
 from penstock.torch_data.stream_progress import Layer, from_json, numbered, simplified, to_json
-from penstock.torch_data.worker_state import WorkerState
+from penstock.torch_data.worker_state import SkipLog, WorkerState
 
 _log = logging.getLogger("penstock")
-_COUNTERS = 64  # counters of skipped records, so that worker processes do not write to the same one
 
 Row = dict[str, Any]
 Placed = tuple[int, Any]
@@ -74,7 +73,7 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
     Accelerate has prepared, or that HF's Trainer made, shards the records itself and gets all of them.
 
     A record that the engine skips (it returns None) is left out and counted in `skipped`, over all workers; so is one
-    that fails with `skip_errors=True`. `ledger` names those of this process. The order depends on `set_epoch`.
+    that fails with `skip_errors=True`. `ledger` names them and the reasons. The order depends on `set_epoch`.
 
     Of a datasets.IterableDataset with several shards each worker opens only its own, as long as the dataset's steps
     treat every record alone (no `take`, `skip`, batched function or function of the index). Any other iterable is read
@@ -113,8 +112,7 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         self._shared = WorkerState()
         self._shared.lanes = self.input.lanes
         self._sent: tuple[int, int, int] | None = None  # process id, rank and world size where this was pickled
-        self.ledger = Ledger()
-        self._counts = torch.zeros(_COUNTERS, dtype=torch.int64).share_memory_()
+        self._skips = SkipLog()
         self._base: list[Layer] = []  # consumed before the first iteration after a restore
         self._mark: dict[str, Any] = {}  # the rank of the restored state, if it belongs to one rank
         self._restores = 0  # restores that this copy has seen
@@ -212,15 +210,18 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         made = self.engine(record, lambda: self.input.name(position, element))
         if not isinstance(made, Skip):
             return made
-        worker, workers, _ = reader()
-        self._counts[0 if not workers else 1 + worker % (_COUNTERS - 1)] += 1
-        self.ledger.add(self.input.name(position, element), position, made.reason, made.detail)
+        self._skips.add(self.input.name(position, element), position, made.reason, made.detail)
         return None
 
     @property
     def skipped(self) -> int:
         """Records skipped so far, by this process and its DataLoader workers."""
-        return int(self._counts.sum())
+        return self._skips.total
+
+    @property
+    def ledger(self) -> Ledger:
+        """The skipped records of this process and its DataLoader workers, and why each was skipped."""
+        return self._skips.ledger()
 
     def place(self) -> tuple[int, int]:
         """Rank and world size of this process; (0, 1) if the records are already sharded.
