@@ -192,18 +192,20 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
         if sampler.rows.makes_batches:
             sampler.rows.begin(loader)
         else:
+            restored = sampler.restored
             made = iter(super().__iter__())
-            sampler.read_elsewhere = False
-        sampler.restored = False
+            sampler.restored, sampler.read_elsewhere = restored, False
         return loader._start(independent=True), made, loader.loop, loader.moves
 
     def _batches(self, run: Run, made: Iterator[Any] | None, loop: Loop | None, moves: int) -> Iterator[Any]:
         """One `for`, which begins again where the position was changed inside it."""
         loader, deliver = self.loader, self.batch_sampler.rows.deliver
+        self.batch_sampler.restored = False  # only now: an iterator that is never used changes nothing
         while True:
             if loader.moves != moves and loader.loop is loop:
                 run.close()
                 run, made, loop, moves = self._begin()
+                self.batch_sampler.restored = False
             batch = next(run if made is None else made, _END)
             if batch is _END:
                 run.close() if made is None else next(run, None)
