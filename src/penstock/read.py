@@ -425,11 +425,16 @@ def prepare(
     """
     from penstock.preparation import run
     from penstock.preparation.tokenize import text_source
+    from penstock.sources.base import TextSource
 
     settings = changed(
         prepare, eos=eos, engine=engine, shard_tokens=shard_tokens, on_error=on_error, budget=budget,
         threads=threads, show_progress=show_progress, restart=restart, add_special_tokens=add_special_tokens,
         allowed_special=allowed_special, disallowed_special=disallowed_special,
     )  # fmt: skip
+    if not isinstance(source, Pipeline | TextSource):
+        raise UsageError(
+            "a pipeline of texts to prepare", got=repr(source)[:80], fix="prepare(penstock.read_text(paths), ...)"
+        )
     texts = text_source(source.definition, field, settings) if isinstance(source, Pipeline) else source
     return run.prepare(texts, tokenizer, out, **settings)

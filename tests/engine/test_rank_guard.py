@@ -172,7 +172,9 @@ def _process_group(rank: int) -> list[Any]:
         refused = ""
     except ps.UsageError as error:
         refused = str(error)
-    return [alone, refused, [x for batch in numbers().shard().batch(4).to_torch() for x in batch["x"].tolist()]]
+    rows = [x for batch in numbers().shard().batch(4).to_torch() for x in batch["x"].tolist()]
+    torch.distributed.barrier()  # rank 0 holds the store of the group: it must not end first
+    return [alone, refused, rows]
 
 
 def test_a_process_group_that_is_initialised_after_the_loader_was_built() -> None:

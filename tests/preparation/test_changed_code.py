@@ -12,6 +12,8 @@ import pytest
 import penstock as ps
 from penstock.core.function_globals import globals_id
 
+SRC = str(Path(ps.__file__).parents[1])
+
 CHANGES = {
     "a constant": ("END = '1'\ndef f(r): return {'text': r['text'] + END}", "'1'", "'2'"),
     "a helper": ("def g(t): return t + '1'\ndef f(r): return {'text': g(r['text'])}", "'1'", "'2'"),
@@ -78,6 +80,14 @@ CHANGES = {
     "a callable object of an installed package": (
         "from tokenizers import Tokenizer, models\nT = Tokenizer(models.WordLevel({'ab': 1, 'u': 0}, 'u'))\n"
         "def f(r): return {'text': r['text'] + str(T.encode('ab').ids)}", "'ab': 1", "'ab': 2",
+    ),
+    "a method of a global object": (
+        "class C:\n    def go(self, t): return t + '1'\nO = C()\ndef f(r): return {'text': O.go(r['text'])}",
+        "'1'", "'2'",
+    ),
+    "a method of an object in a dict": (
+        "class C:\n    def go(self, t): return t + '1'\nD = {'a': [C()]}\n"
+        "def f(r): return {'text': D['a'][0].go(r['text'])}", "'1'", "'2'",
     ),
     "an array": (
         "import numpy as np\nA = np.arange(3)\ndef f(r): return {'text': r['text'] + str(A)}", "(3)", "(4)",
@@ -188,3 +198,34 @@ def test_values_that_a_run_changes_do_not_change_its_states(monkeypatch: pytest.
     before = loader.state_dict()["code"]
     assert len(list(loader)) == 2 and made.SEEN
     assert loader.state_dict()["code"] == before
+
+
+@pytest.mark.parametrize("use", [
+    "import pk.sub\ndef f(r): return {'text': pk.sub.h(r['text'])}",
+    "from pk import sub\ndef f(r): return {'text': sub.h(r['text'])}",
+    "def f(r):\n    from pk.sub import h\n    return {'text': h(r['text'])}",
+    "def f(r):\n    from pk import sub\n    return {'text': sub.h(r['text'])}",
+    "def f(r):\n    import pk.sub\n    return {'text': pk.sub.h(r['text'])}",
+    "from pk.sub import o\ndef f(r): return {'text': o.go(r['text'])}",
+])  # fmt: skip
+def test_code_in_modules_of_ones_own(use: str, tmp_path: Path) -> None:
+    (tmp_path / "pk").mkdir()
+    (tmp_path / "pk/__init__.py").write_text("")
+    script = f"import penstock as ps\n{use}\n" + (
+        "p = ps.from_texts(['ab']).map(f).tokenize('bytes', eos=False, cache_dir='cache', show_progress=False)\n"
+        "state = ps.from_texts(['ab']).map(f).batch(1).to_numpy().state_dict()\n"
+        "print(len(p.peek(1)[0]['input_ids']), state.get('code'))"
+    )
+    seen = []
+    for times in (1, 3, 1):
+        (tmp_path / "pk/sub.py").write_text(
+            f"K = {{'a': {times}}}\ndef h(t): return t * K['a']\n"
+            f"class O:\n    def go(self, t): return t * {times}\no = O()\n"
+        )
+        ran = subprocess.run(
+            [sys.executable, "-B", "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{SRC}"},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        seen.append(ran.stdout.split())
+    assert [length for length, _ in seen] == ["2", "6", "2"]
+    assert seen[0] == seen[2] and seen[0][1] != seen[1][1]

@@ -165,3 +165,8 @@ def test_every_setting_that_changes_the_documents_is_in_the_cache_key(tmp_path):
     assert together == alone
     again = {name: documents(name, tmp_path / "cache") for name in reversed(sources)}
     assert again == alone
+
+
+def test_a_path_is_no_pipeline(tmp_path):
+    with pytest.raises(ps.UsageError, match=r"a pipeline of texts to prepare\n  got:   'a.txt'(.|\n)*read_text"):
+        ps.prepare("a.txt", "bytes", tmp_path / "out")

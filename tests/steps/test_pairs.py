@@ -71,6 +71,9 @@ def test_what_is_refused(folder: Path) -> None:
 
 def test_bad_rows_of_either_side_are_named(folder: Path) -> None:
     pairs = pair(read_images(folder / "photos", None), captions(folder, list(range(6))))
-    (folder / "photos" / "2.png").unlink()
+    (folder / "photos" / "2.png").write_bytes(b"")
     with pytest.raises(BadRecords, match=r"2\.png"):
+        pairs.rows().read(np.arange(6))
+    (folder / "photos" / "2.png").unlink()
+    with pytest.raises(FileNotFoundError, match=r"2\.png"):  # the folder changed: no record's fault
         pairs.rows().read(np.arange(6))

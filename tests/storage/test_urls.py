@@ -115,3 +115,10 @@ def test_file_urls_are_local_paths(here: Path) -> None:
     (here / "sounds/a.wav").write_bytes(wav.encode(np.zeros(9), 8000))
     assert len(ps.read_audio(f"{url}/sounds", labels=None).rows()) == 1
     assert not (here / "file:").exists()
+
+
+def test_a_url_in_a_path_object_is_refused(here: Path) -> None:
+    for call in (WRITERS["prepare"], WRITERS["tokenize"], ps.open_store, ps.read_images, ps.read_jsonl):
+        with pytest.raises(ps.UsageError, match=r"turned :// into :/(.|\n)*'s3://bucket/out'"):
+            call(Path("s3://bucket/out"))  # type: ignore[arg-type]
+    assert sorted(os.listdir(here)) == ["a.txt", "b.jsonl"]

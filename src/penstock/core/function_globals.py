@@ -7,8 +7,10 @@ are files or environment variables that a function reads: for those a step has `
 
 from __future__ import annotations
 
+import dis
 import enum
 import functools
+import importlib.util
 import inspect
 import os
 import pickle
@@ -87,11 +89,10 @@ class _Walk:
         for name in sorted(names & function.__globals__.keys()):
             value = function.__globals__[name]
             if isinstance(value, ModuleType):
-                if _own(value):
-                    for inner in sorted(names & vars(value).keys()):
-                        yield from self.described(f"{name}.{inner}", vars(value)[inner], depth)
+                yield from self.module(name, value, names, depth)
             else:
                 yield from self.described(name, value, depth)
+        yield from _imported_files(function.__code__, names)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             value = _content(cell)
             if not _is_plain(value) and not inspect.isfunction(value):  # those are in `code_id`
@@ -99,6 +100,17 @@ class _Walk:
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             if not _is_plain(value):
                 yield from self.described("a default argument", value, depth)
+
+    def module(self, name: str, module: ModuleType, names: set[str], depth: int) -> Iterator[str]:
+        """Those of these names that a module of the user's own has, in its submodules too."""
+        if not _own(module) or depth > _DEEPEST:
+            return
+        for inner in sorted(names & vars(module).keys()):
+            value = vars(module)[inner]
+            if isinstance(value, ModuleType):
+                yield from self.module(f"{name}.{inner}", value, names, depth + 1)
+            else:
+                yield from self.described(f"{name}.{inner}", value, depth)
 
     def described(self, name: str, value: Any, depth: int) -> Iterator[str]:
         """A named value and, of what is written in Python, what it uses in turn."""
@@ -151,7 +163,13 @@ class _Walk:
         if isinstance(value, SimpleNamespace) or _own(type(value)):
             fields = {key: getattr(value, key) for key in _slots(value) if hasattr(value, key)}
             fields |= getattr(value, "__dict__", {})
-            return "{" + ",".join(f"{k}:{self.value(f'{name}.{k}', v, depth)}" for k, v in sorted(fields.items())) + "}"
+            code = "|".join(t for one in type(value).__mro__ for t in self.described(one.__qualname__, one, depth))
+            return (
+                code
+                + "{"
+                + ",".join(f"{k}:{self.value(f'{name}.{k}', v, depth)}" for k, v in sorted(fields.items()))
+                + "}"
+            )
         return self._pickled(name, value) if self.opaque else ""
 
     def _pickled(self, name: str, value: Any) -> str:
@@ -218,6 +236,30 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+
+
+def _imported_files(code: CodeType, names: set[str]) -> Iterator[str]:
+    """The files of the user's own modules that a function imports when it runs, loaded already or not."""
+    for module in sorted({one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"}):
+        if _file_of(module.partition(".")[0]) is None:
+            continue
+        for name in (module, *(f"{module}.{inner}" for inner in sorted(names))):
+            if (path := _file_of(name)) is not None:
+                with open(path, "rb") as file:
+                    yield f"{name}={_hash(file.read())}"
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _imported_files(constant, names)
+
+
+def _file_of(module: str) -> str | None:
+    """The file of a module of the user's own; None for installed ones and those that are not there."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    path = None if spec is None else spec.origin
+    return path if path and os.path.isfile(path) and not path.startswith(_INSTALLED) else None
 
 
 def _hash(data: bytes) -> str:

@@ -64,7 +64,7 @@ class _Queues:
         self.busy: dict[int, tuple[int, int]] = {}  # thread id -> its current range
         self.over = False
         self.pid = os.getpid()
-        self.window = 1  # items that fit into the byte bound, as the sizes are now; 1 until one is known
+        self.window = 1  # items that fit into the byte bound, as the sizes are now
         self.per_call = 1  # items computed in one call
         self.taken = 0  # items delivered to the consumer, as of its last range
         self.ahead_of: Callable[[int], int] | None = None  # how far an item is ahead of a consumer in another process
@@ -95,9 +95,9 @@ class _Queues:
             self.todo.put(None)
         self.wake()
 
-    def wake(self) -> None:
+    def wake(self, _getpid: Callable[[], int] = os.getpid) -> None:  # bound: `os` may be gone at interpreter exit
         """Lets waiting threads look again."""
-        if self.pid == os.getpid():  # in a forked copy there are no threads, and the lock may be held for ever
+        if self.pid == _getpid():  # in a forked copy there are no threads, and the lock may be held for ever
             with self.moved:
                 self.moved.notify_all()
 
@@ -148,6 +148,8 @@ class OrderedThreads:
         self._error: BaseException | None = None
         self._queues = _Queues(compute)
         self._queues.taken, self._queues.ahead_of = start, ahead_of
+        if ahead_of is None:  # until the size of an item is known, one for each thread
+            self._queues.window = max(1, threads)
         self._queues.max_bytes, self._queues.known_bytes = max_bytes, known_bytes
         self._queues.size_of, self._queues.range_bytes = size_of, range_bytes
         self._threads = [
@@ -271,7 +273,7 @@ class OrderedThreads:
     def _enqueue_ranges(self) -> None:
         """Puts as many ranges into the queue as the bounds allow."""
         most = max(self._ahead, (len(self._threads) + 2) * self._range_items)
-        most = 1 if self._item_bytes is None else min(most, self._queues.window)  # 1 until the size of one is known
+        most = min(most, self._queues.window)
         if not self._eager:
             most = 0
         while self._next < self._taken + most or self._next == self._taken:

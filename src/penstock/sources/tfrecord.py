@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.errors import DataError
+from penstock.core.errors import DataError, StoreError
 from penstock.core.mapped import map_file
 from penstock.core.optional import need
 from penstock.storage import filesystem
@@ -99,6 +99,8 @@ class RecordFiles:
         for file, index in zip(places, indices, strict=True):
             try:
                 found.append(self._files[file][self._skips[file] + int(index - begins[file])])
+            except StoreError:  # the file was cut: no record's fault
+                raise
             except DataError as error:
                 found.append(error)
         return found

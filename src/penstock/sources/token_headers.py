@@ -25,6 +25,7 @@ _MARKS = (
     (b"ARROW1\0\0", "an Arrow file", "from_hf(datasets.Dataset.from_file(path))"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _OTHER), (b"SQLite format 3\0", "an SQLite database", _OTHER),
     (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19", "a legacy PyTorch file", _OTHER), (b"GGUF", "model weights", _OTHER),
+    (b"\x80\x04\x95", "a pickle", _OTHER), (b"\x80\x05\x95", "a pickle", _OTHER),
 )  # fmt: skip
 # int32 marks of llm.c: headers of 256 int32, of which only token files are read.
 _LLMC = {

@@ -29,6 +29,7 @@ _BLOCK = 4 << 20
 _ids: dict[tuple[str, int, str], str] = {}
 SCHEMES = ("file", "local", "http", "https", "s3", "gs", "az", "abfs", "hf", "memory")
 _EXTRAS = {"http": "http", "https": "http", "s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "hf": "hf"}
+_COLLAPSED = re.compile(rf"({'|'.join(SCHEMES)}):/(?!/)", re.IGNORECASE)
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
@@ -53,6 +54,13 @@ def scheme(path: str) -> str:
             fix="name the file itself; commands (pipe:) and chained URLs (::) are not supported",
         )
     if not match:
+        collapsed = _COLLAPSED.match(path)
+        if collapsed:
+            raise UsageError(
+                "a URL as str",
+                got=f"{path!r}: pathlib.Path turned :// into :/",
+                fix=f"pass the str {path.replace(':/', '://', 1)!r}",
+            )
         return ""
     name = match[1].lower()
     if name not in SCHEMES:

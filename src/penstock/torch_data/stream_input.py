@@ -125,7 +125,7 @@ def stream_input(data: Any) -> StreamInput:
     """Returns the stream input of any data that holds records.
 
     >>> numbered = stream_input([{"a": 1}, {"a": 2}])
-    >>> numbered.records(list(numbered.elements(1)))
+    >>> numbered.records(list(numbered.elements(1, 0)))
     [{'a': 2}]
     """
     kind = data_kind(data)
