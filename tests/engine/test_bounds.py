@@ -84,7 +84,8 @@ def held(kind: str, bound: int, options: dict[str, int]) -> float:
 @pytest.mark.parametrize("kind", ["grow", "grow after batch"])
 def test_batches_that_grow_keep_to_the_bound(kind: str, options: dict[str, int]) -> None:
     bound, batch, makers = 60, 20, 4  # MB
-    assert held(kind, bound, options) < bound + batch + 2 * makers * batch
+    # 60 to 180 MB on a quiet machine, up to 350 on a loaded one; 500 to 1,000 where ranges are sized by the last batch.
+    assert held(kind, bound, options) < bound + batch + 4 * makers * batch
 
 
 @pytest.mark.parametrize("options", [{"threads": 4}, {"workers": 2}], ids=str)

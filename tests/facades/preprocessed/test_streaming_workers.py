@@ -331,6 +331,7 @@ def test_a_stream_that_shares_itself_over_workers_loses_nothing(workers):
 # Reasons for skipped records.
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX warns of it where an earlier test has started it
 @pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork"), (2, "spawn")])
 def test_the_ledger_has_the_reasons_of_all_workers(workers, context):
     dataset = make(12, not_thirds)
