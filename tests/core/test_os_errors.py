@@ -15,7 +15,7 @@ from penstock.core.os_errors import storage_error, storage_errors
 def test_a_storage_error_is_an_oserror_with_errno_path_and_fix() -> None:
     error = storage_error(OSError(errno.ENOSPC, "No space left on device"), "/data/out", "written")
     assert isinstance(error, OSError) and isinstance(error, ps.PenstockError)
-    assert error.errno == errno.ENOSPC and error.where == "/data/out" and "free space" in error.fix
+    assert error.errno == errno.ENOSPC and error.where == "/data/out" and "free some space" in error.fix
 
 
 def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:

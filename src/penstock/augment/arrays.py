@@ -88,16 +88,17 @@ class Arrays(ABC):
         return False
 
     def drawn_later(self, draw: Callable[[Any], Any], keys: Any) -> Any:
-        """`draw(keys)` for traced keys."""
-        raise NotImplementedError
+        """`draw(keys)`; of traced keys, when their values are known."""
+        return draw(keys)
 
     def bounds(self, x: Any) -> tuple[float, float] | None:
         """The least and the greatest value; None if they are not known yet (inside `jax.jit`)."""
         return float(x.min()), float(x.max())
 
     def spoiled_outside(self, x: Any, low: float, high: float) -> Any:
-        """`x`, all NaN if a value is not within [low, high]: for values that are not known yet."""
-        raise NotImplementedError
+        """`x`, all NaN if a value is not within [low, high]; also for values that are not known yet."""
+        least, greatest = self.bounds(x) or (low, high)
+        return x if low <= least and greatest <= high else x * float("nan")
 
     @abstractmethod
     def one_hot(self, labels: Any, classes: int) -> Any: ...

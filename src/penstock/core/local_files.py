@@ -8,11 +8,12 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from typing import BinaryIO, cast
 
-from penstock.core.errors import DataError, PenstockError, StorageError, UsageError
+from penstock.core.errors import DataError, UsageError
+from penstock.core.os_errors import storage_errors
 
 try:
     import fcntl
@@ -20,27 +21,12 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-@contextmanager
-def writing(path: str) -> Iterator[None]:
+def writing(path: str) -> AbstractContextManager[None]:
     """Turns an `OSError` of the block into a `StorageError` that names the path and says what to do."""
-    try:
-        yield
-    except PenstockError:
-        raise
-    except OSError as error:
-        fix = "check the path and the disk"
-        if error.errno in _FULL:
-            fix = "free some space (or raise the quota, or ulimit -f) and run it again, or choose another disk"
-        elif error.errno in _NOT_ALLOWED:
-            fix = "choose a folder that this user can write to"
-        raise StorageError(
-            "to be able to write here", got=error.strerror or str(error), where=str(error.filename or path), fix=fix,
-            errno=error.errno,
-        ) from error  # fmt: skip
+    return storage_errors(path, "written")
 
 
 def can_write(error: OSError) -> bool:

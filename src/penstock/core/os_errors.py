@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 from penstock.core.errors import FileMissing, PenstockError, StorageError
 
-_FULL = "free space there, or choose a folder on another disk; what was written so far is not used"
+_FULL = "free some space (or raise the quota, or ulimit -f) and run it again, or choose another disk"
 _FIX = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
-    errno.EFBIG: "the file would pass the size limit of this process or file system (ulimit -f); choose another place",
-    errno.EROFS: "the folder is read-only: choose one that can be written",
+    errno.EFBIG: _FULL,
+    errno.EROFS: "the folder is read-only: choose one that this user can write to",
     errno.EACCES: "check the permissions of the path and of the folders above it",
     errno.EPERM: "check the permissions of the path and of the folders above it",
     errno.EMFILE: "this process has too many open files: raise the limit (ulimit -n) or close some",
@@ -32,7 +32,7 @@ def storage_error(error: OSError, path: str | os.PathLike[str], doing: str = "re
     expected a file that can be written
       got:   No space left on device
       where: /data/out
-      fix:   free space there, or choose a folder on another disk; what was written so far is not used
+      fix:   free some space (or raise the quota, or ulimit -f) and run it again, or choose another disk
     """
     where = os.fspath(path)
     if isinstance(error, FileNotFoundError):
