@@ -7,7 +7,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test lint types layers unit examples bench clean
+.PHONY: demo test lint types layers unit examples docs soak bench clean
 
 demo: .venv/demo.done
 	$(BIN)/python examples/demo.py
@@ -24,11 +24,20 @@ types: .venv/dev.done
 layers: .venv/dev.done
 	$(BIN)/lint-imports
 
-unit: .venv/dev.done
+# Two test processes on two cores: threads of torch would only wait for each other.
+unit soak: export OMP_NUM_THREADS := 1
+
+unit: .venv/dev.done .venv/azurite.done .venv/axe.done
 	$(BIN)/python -m pytest -n 2
+
+soak: .venv/dev.done .venv/azurite.done .venv/axe.done  # long runs: thousands of faults, kills and clusters
+	$(BIN)/python -m pytest -m soak
 
 examples: .venv/dev.done
 	$(BIN)/python examples/run_all.py
+
+docs: .venv/dev.done  # the documentation site, in build/site/html; warnings are errors. `make test` builds it too
+	$(BIN)/python -m website
 
 bench: .venv/bench.done
 	$(BIN)/python -m bench
@@ -43,6 +52,14 @@ bench: .venv/bench.done
 .venv/dev.done: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) install -e '.[dev]'
 	touch $@ .venv/demo.done
+
+.venv/azurite.done: .venv/bin/python  # Azure's emulator, for tests of az://
+	npm install --silent --no-fund --no-audit --prefix .venv/azurite azurite@3.37
+	touch $@
+
+.venv/axe.done: .venv/bin/python  # accessibility checks of the viewer's pages
+	npm install --silent --no-fund --no-audit --prefix .venv/axe axe-core@4.14
+	touch $@
 
 .venv/bench.done: .venv/dev.done
 	$(PIP) install -e '.[bench]'

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
+import math
+import os
+import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -73,6 +77,58 @@ def judge(name: str, value: float, target: float, *, most: bool = False) -> tupl
     return name, f"{value:.3g}", f"{'<=' if most else '>='} {target:g}", "met" if good else "MISSED"
 
 
+def least_cpu(run: Callable[[], Any], times: int = 5) -> float:
+    """Processor seconds of a call, the least of several: other load only lengthens it."""
+    found = []
+    for _ in range(times):
+        gc.collect()
+        began = time.process_time()
+        run()
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The power of n with which a cost grows, by least squares of the logarithms: 1 is linear, 0 is flat.
+
+    >>> round(exponent([10, 100, 1000], [2, 20, 200]), 3)
+    1.0
+    """
+    xs, ys = [math.log(n) for n in sizes], [math.log(max(c, 1e-12)) for c in costs]
+    x, y = statistics.fmean(xs), statistics.fmean(ys)
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
+
+
+def curve(title: str, unit: str, points: Mapping[int, float], goal: str = "") -> dict[str, Any]:
+    """A cost over n, for `save(curves=[...])` and `bench.figures`; prints it."""
+    power = exponent(list(points), list(points.values()))
+    print(f"  {title}: " + ", ".join(f"{n:,}: {v:.3g}" for n, v in points.items()) + f" {unit}; grows as n^{power:.2f}")
+    return {"title": title, "unit": unit, "points": sorted(points.items()), "exponent": round(power, 3), "goal": goal}
+
+
+def machine() -> dict[str, Any]:
+    """What figures depend on besides the code: only those of one machine may be compared."""
+    names = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    memory = [line.split()[1] for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
+    return {
+        "cpu": names[0].partition(":")[2].strip() if names else platform.processor(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gb": round(int(memory[0]) / 1e6) if memory else None,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "id": hashlib.blake2b(f"{platform.node()} {names[:1]} {memory}".encode(), digest_size=4).hexdigest(),
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
 def save(name: str, facts: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    facts = facts | {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "load_average": load}
     (RESULTS / f"{name}.json").write_text(json.dumps(facts, indent=1))

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-NOT_EXAMPLES = {"run_all.py", "demo_model.py"}
+NOT_EXAMPLES = {"run_all.py", "demo_model.py", "local_s3.py"}
 ARGUMENTS = {"demo.py": ["--seconds", "6"]}
 LIMIT_SECONDS = 300
 

@@ -4,7 +4,36 @@ from __future__ import annotations
 
 import multiprocessing
 
+import pytest
+
 multiprocessing.set_start_method("forkserver", force=True)
 multiprocessing.set_forkserver_preload(
     ["torch", "datasets", "penstock.facades.preprocessed.streaming", "penstock.facades.preprocessed.dataset"]
 )
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory):
+    """A real S3 server with conditional puts: `s3.url(name)`, `s3.options`."""
+    from tests.storage.servers import seaweedfs
+
+    with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture
+def fault_proxy(s3):
+    """A proxy before `s3` that makes no fault until `fault_proxy.clear(Faults(...))` says which; counts requests."""
+    from tests.storage.fault_proxy import FaultProxy
+
+    with FaultProxy(s3.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def unconditional(tmp_path_factory):
+    """A real S3 server that ignores conditional puts."""
+    from tests.storage.servers import rclone
+
+    with rclone(tmp_path_factory.mktemp("rclone")) as server:
+        yield server

@@ -4,14 +4,24 @@ The batch of step n is a pure function of (data, plan, seed, n). Start here:
 
     open_store                                  a token store that `prepare` wrote
     read_text  read_jsonl  read_parquet         text files, JSON lines, Parquet
+    read_csv  read_json  read_arrow             CSV and TSV, JSON arrays, Arrow IPC
+    read_array_record                           ArrayRecord files, as Grain writes them
     read_tar  read_images  read_audio           tar shards, folders of images, folders of audio
-    from_texts  from_arrays                     strings and columns in memory
+    read_videos                                 folders of videos, for .decode_video()
+    read_mds  open_mds                          records, or token ids, of MosaicML MDS datasets
+    from_texts  from_arrays  from_records       strings, columns, records and tables in memory
+    from_dataset                                anything with len() and [i], such as a torch Dataset
+    from_stream                                 a generator function, or an iterable, in its order
+    from_config                                 a pipeline from a dict, or a TOML, YAML or JSON file
     from_hf  from_tfds                          datasets of Hugging Face and TensorFlow
     open_tokens  open_megatron                  tokens in memory; token files of other tools
     open_nanogpt  open_dolma
     pair  mix                                   media with captions; several pipelines in proportion
+    concat  zip  interleave                     several pipelines one after another, side by side, in turn
     prepare  prepare_prompts                    raw text or prompts to a token store
+    convert                                     tokens from and to the formats of other tools
     Pipeline  Loader                            the verbs; what yields batches
+    open_viewer  show                           a local web page: data, batches, runs; a batch in a notebook
 
 The other names are grouped by document in docs/reference/names.md. A name is imported when it is first used:
 `import penstock` imports no framework, and not even NumPy.
@@ -30,6 +40,8 @@ from penstock._version import __version__ as __version__
 
 if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public.py compares it with the table below
     from penstock.augment import Augment as Augment
+    from penstock.augment import Boxes as Boxes
+    from penstock.augment import Keypoints as Keypoints
     from penstock.augment import carry_keys as carry_keys
     from penstock.chat.engine import PromptEngine as PromptEngine
     from penstock.chat.interleave import AudioTokens as AudioTokens
@@ -125,6 +137,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.facades.preprocessed.dataset import PreprocessedDataset as PreprocessedDataset
     from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset as StreamingPreprocessedDataset
     from penstock.pipeline import Pipeline as Pipeline
+    from penstock.preparation.convert import convert as convert
     from penstock.preparation.prompts import prepare_prompts as prepare_prompts
     from penstock.read import from_arrays as from_arrays
     from penstock.read import from_hf as from_hf
@@ -132,6 +145,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.read import from_tfds as from_tfds
     from penstock.read import mix as mix
     from penstock.read import open_dolma as open_dolma
+    from penstock.read import open_mds as open_mds
     from penstock.read import open_megatron as open_megatron
     from penstock.read import open_nanogpt as open_nanogpt
     from penstock.read import open_store as open_store
@@ -141,30 +155,52 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.read import read_audio as read_audio
     from penstock.read import read_images as read_images
     from penstock.read import read_jsonl as read_jsonl
+    from penstock.read import read_mds as read_mds
     from penstock.read import read_parquet as read_parquet
     from penstock.read import read_tar as read_tar
     from penstock.read import read_text as read_text
+    from penstock.read.combine import concat as concat
+    from penstock.read.combine import interleave as interleave
+    from penstock.read.combine import zip as zip  # noqa: A004
+    from penstock.read.config import from_config as from_config
+    from penstock.read.files import read_array_record as read_array_record
+    from penstock.read.files import read_arrow as read_arrow
+    from penstock.read.files import read_csv as read_csv
+    from penstock.read.files import read_json as read_json
+    from penstock.read.files import read_videos as read_videos
+    from penstock.read.memory import from_dataset as from_dataset
+    from penstock.read.memory import from_records as from_records
+    from penstock.read.memory import from_stream as from_stream
     from penstock.tokenizers import BulkEncoder as BulkEncoder
     from penstock.tokenizers import as_tokenizer as as_tokenizer
+    from penstock.view.server import open_viewer as open_viewer
+    from penstock.view.show import show as show
 else:
     from importlib import import_module
 
     _GROUPS = {  # title: {module: names}, in the order of docs/reference/names.md
         "Where to begin": {
             "read": (
-                "open_store read_text read_jsonl read_parquet read_tar read_images read_audio from_texts "
-                "from_arrays from_hf from_tfds open_tokens open_megatron open_nanogpt open_dolma pair mix "
+                "open_store read_text read_jsonl read_parquet read_tar read_images read_audio read_mds from_texts "
+                "from_arrays from_hf from_tfds open_tokens open_megatron open_nanogpt open_dolma open_mds pair mix "
                 "prepare"
             ),
+            "read.files": "read_csv read_json read_arrow read_array_record read_videos",
+            "read.memory": "from_records from_dataset from_stream",
+            "read.config": "from_config",
+            "read.combine": "concat zip interleave",
             "pipeline": "Pipeline",
             "preparation.prompts": "prepare_prompts",
+            "preparation.convert": "convert",
             "engine.loader": "Loader",
+            "view.server": "open_viewer",
+            "view.show": "show",
         },
         "More of the core": {
             "core.columns": "Ragged",
             "core.limits": "Limits",
             "tokenizers": "as_tokenizer BulkEncoder",
-            "augment": "Augment carry_keys",
+            "augment": "Augment Boxes Keypoints carry_keys",
             "chat.interleave": "Interleave ImageTokens AudioTokens",
         },
         "Errors": {

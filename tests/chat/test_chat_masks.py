@@ -97,7 +97,7 @@ def test_a_template_that_rewrites_earlier_turns_is_refused(tokenizer: Any) -> No
     engine = PromptEngine(tokenizer, chat_template=source)
     with pytest.raises(RecordError) as caught:
         engine({"id": "x7", "messages": chat})
-    assert "renders the beginning of a conversation as the beginning of the whole" in str(caught.value)
+    assert "renders the beginning of a conversation as the beginning of the full text" in str(caught.value)
     assert "record with id='x7', message 1" in str(caught.value)
     assert "mask='last'" in str(caught.value)
     last = PromptEngine(tokenizer, chat_template=source, mask="last")({"messages": chat})

@@ -289,7 +289,7 @@ def test_torchtune_qwen2(words: Any, chats: Any) -> None:
             assert marked(every({"messages": chat})) == rules.qwen2_messages(encoder(words), chat, "assistant")
             continue
         refused += 1
-        with pytest.raises(RecordError, match="renders the beginning of a conversation as the beginning of the whole"):
+        with pytest.raises(RecordError, match="a conversation as the beginning of the full text"):
             every({"messages": chat})
     assert refused
 

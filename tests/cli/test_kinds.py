@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+import penstock as ps
 from penstock.cli.main import main
 from penstock.codecs.audio import wav
 
@@ -46,6 +47,10 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(pa.Table.from_pylist([{"text": "a"}]), here / "p.parquet")
     for name, of in (("photo.txt", photo), ("p.jsonl", (here / "p.parquet").read_bytes()), ("photo", photo)):
         (here / name).write_bytes(of)
+    table = pa.table({"text": ["a", "b"]})
+    for name, new in (("a.arrow", pa.ipc.new_file), ("stream", pa.ipc.new_file)):
+        with new(str(here / name), table.schema) as writer:
+            writer.write_table(table)
     (here / "table.csv").write_text("text,label\nhello,1\n")
     (here / "table").write_text("text,label\nhello,1\nbye,2\n")
     (here / "prose").write_text("One, two.\nThree, four, five.\nSix.\n")
@@ -67,7 +72,8 @@ def run(here: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 @pytest.mark.parametrize(("path", "kind", "records"), [
     ("img", "image folder", 3), ("flat", "image folder", 1), ("aud", "audio folder", 2), ("s.tar", "tar shards", 1),
     ("inst.jsonl", "jsonl", 5), ("inst", "jsonl", 5), ("inst.gz", "jsonl", 5), ("inst.json", "JSON array", 5),
-    ("p.parquet", "parquet", 1), ("prose", "text", 1),
+    ("p.parquet", "parquet", 1), ("prose", "text", 1), ("table.csv", "csv", 1), ("table", "csv", 2),
+    ("a.arrow", "arrow", 2), ("stream", "arrow", 2),
 ])  # fmt: skip
 def test_info_and_peek_know_it(here, monkeypatch, capsys, path: str, kind: str, records: int) -> None:
     assert run(here, monkeypatch, "info", path, "--json") == 0
@@ -102,9 +108,9 @@ def test_headers_of_media(here, monkeypatch, capsys) -> None:
 @pytest.mark.parametrize(("path", "what"), [
     ("photo.txt", "text files, as the name of the file says\n  got:   content of the format 'images'"),
     ("p.jsonl", "JSON lines, as the name of the file says\n  got:   content of the format 'parquet'"),
-    ("table.csv", "CSV files"), ("table", "CSV files"), ("doc.pdf", "a PDF document"),
+    ("doc.pdf", "a PDF document"),
     ("thing.xyz", "binary data of an unknown format"), ("empty.txt", "an empty file"), ("void", "nothing matches"),
-    ("none.txt", "nothing matches"), ("img/cat/0.jpg", "image files"), ("photo", "image files"),
+    ("none.txt", "no such file or folder"),
 ])  # fmt: skip
 def test_what_cannot_be_shown_is_named(here, monkeypatch, capsys, command: list[str], path: str, what: str) -> None:
     assert run(here, monkeypatch, command[0], path, *command[1:]) == 1
@@ -126,8 +132,24 @@ def test_prepare_says_how_to_skip_and_how_to_name_the_field(here, monkeypatch, c
     assert "--field NAME" in said and "--on-error skip" in said
 
 
+@pytest.mark.parametrize(("path", "documents"), [("table.csv", 1), ("table", 2), ("a.arrow", 2)])
+def test_prepare_reads_them(here, monkeypatch, capsys, path: str, documents: int) -> None:
+    out = str(here.parent / f"store of {path}")
+    assert run(here, monkeypatch, "prepare", path, "-t", "bytes", "--out", out) == 0
+    assert len(ps.open_store(out).rows()) == documents
+
+
 def test_one_is_singular(here, monkeypatch, capsys) -> None:
     arguments = ["prepare", "inst.jsonl", "-t", "bytes", "--field", "output", "--out", str(here.parent / "s2")]
     assert run(here, monkeypatch, *arguments) == 0
     said = capsys.readouterr()
     assert "in 1 shard\n" in said.out and "1 file of" in said.err
+
+
+@pytest.mark.parametrize("path", ["img/cat/0.jpg", "photo"])
+def test_one_image_is_shown_and_not_prepared(here, monkeypatch, capsys, path: str) -> None:
+    for command in (["info"], ["peek"], ["report", "--out", str(here.parent / "one.html")]):
+        assert run(here, monkeypatch, command[0], path, *command[1:]) == 0
+    assert "JPEG" in capsys.readouterr().out
+    assert run(here, monkeypatch, "prepare", path, "-t", "bytes", "--out", "store") == 1
+    assert "image files" in capsys.readouterr().err

@@ -14,7 +14,10 @@ import pytest
 
 from penstock import __version__
 
-COMMANDS = ("prepare", "verify", "info", "peek", "check", "plan", "explain", "bench", "report")
+COMMANDS = (
+    "prepare", "verify", "info", "peek", "check", "plan", "explain", "bench", "report", "doctor",
+    "stats", "sample", "split", "merge", "dedup", "diff",
+)  # fmt: skip
 
 
 def penstock(*argv: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -138,3 +141,8 @@ def test_letters_a_terminal_cannot_show_become_escapes(tmp_path: Path) -> None:
     out, err = child.communicate(timeout=60)
     assert child.returncode == 0, err
     assert b"h\\xe9llo \\u65e5\\u672c" in out
+
+
+def test_python_m_is_the_command() -> None:
+    ran = subprocess.run([sys.executable, "-m", "penstock", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"penstock {__version__}\n"

@@ -150,3 +150,43 @@ def test_a_saved_dataset_is_its_records_not_its_metadata(run: Any, tmp_path: Pat
     refused = run("prepare", tmp_path / "saved", "--tokenizer", "bytes", "--out", tmp_path / "out")
     assert refused.code == 1
     assert "penstock.from_hf(" in refused.err
+
+
+def test_a_split_of_files_is_that_split(run: Any, tmp_path: Path) -> None:
+    import io
+    import tarfile
+
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    for split in ("train", "test"):
+        for kind in ("lines", "texts", "tables", "tars"):
+            (tmp_path / kind).mkdir(exist_ok=True)
+        (tmp_path / "lines" / f"{split}.jsonl").write_text(json.dumps({"text": f"{split} words"}) + "\n")
+        (tmp_path / "texts" / f"{split}.txt").write_text(f"{split} words")
+        pq.write_table(pa.table({"text": [f"{split} words"]}), tmp_path / "tables" / f"{split}-00000-of-00001.parquet")
+        (tmp_path / "photos" / split / "cat").mkdir(parents=True)
+        Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / "photos" / split / "cat" / f"{split}.png")
+        with tarfile.open(tmp_path / "tars" / f"{split}-0.tar", "w") as tar:
+            member = tarfile.TarInfo("a.txt")
+            member.size = len(split)
+            tar.addfile(member, io.BytesIO(split.encode()))
+    for kind in ("lines", "texts", "tables", "photos", "tars"):
+        for split, other in (("train", "test"), ("test", "train")):
+            shown = run("peek", tmp_path / kind, "--split", split, "--json")
+            assert shown.code == 0, shown.err
+            assert split in str(shown.json()["records"]), kind
+            assert other not in str(shown.json()["records"]).replace(str(tmp_path), ""), kind
+        missing = run("peek", tmp_path / kind, "--split", "validation")
+        assert missing.code == 1, kind
+        assert "'train', 'test'" in missing.err or "'test', 'train'" in missing.err, missing.err
+    windows = run("peek", tmp_path / "texts", "--split", "test", "--max-length", 4, "--stride", 4, "--json").json()
+    assert windows["rows"][0]["input_text"] == "test"
+
+
+def test_a_split_of_what_has_none_is_refused(run: Any, store: Path) -> None:
+    ran = run("peek", store, "--split", "train")
+    assert ran.code == 1
+    assert "leave out --split" in ran.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_plan_shows_and_tells(run: Any, store: Path) -> None:
     assert facts["bytes_per_batch"] == 2 * 8 * 4 * 32
     assert facts["steps"] == 3 * facts["steps_per_epoch"]
     shown = run(*argv).out
-    assert f"steps per epoch         {facts['steps_per_epoch']:,}\n" in shown
+    assert re.search(rf"^steps per epoch +{facts['steps_per_epoch']:,}$", shown, re.MULTILINE)
     assert "a different order each epoch, seed 5" in shown
     assert facts["fingerprint"] in shown
 

@@ -53,6 +53,7 @@ def test_progress_is_forced_and_goes_to_stderr(run: Any, corpus: Path, tmp_path:
     ran = run("prepare", corpus, "--tokenizer", "bytes", "--out", tmp_path / "s", "--progress", "--json")
     assert "preparing: 100%" in ran.err
     assert "verifying: 100%" in ran.err
+    assert "\r" not in ran.err and all(line.count("%") <= 1 for line in ran.err.splitlines())
     assert ran.json()["documents"] == 60
 
 
@@ -138,13 +139,13 @@ def test_resumes_after_an_interruption_and_says_so(run: Any, tmp_path: Path) -> 
     """Ctrl-C at a moment that is sure to be in the middle: right after the second shard."""
     (tmp_path / "a.txt").write_text(("b" * 9999 + "\n") * 1300)
     argv = ["prepare", tmp_path / "a.txt", "--by", "line", "-t", "bytes", "-o", tmp_path / "s", "--shard-tokens", 1]
-    import penstock.preparation.run as module
+    import penstock.preparation.journal as module
 
     real, seen = module.Journal.add, []
 
-    def stop_at_second(self: Any, done: Any) -> None:
-        real(self, done)
-        seen.append(done)
+    def stop_at_second(self: Any, *record: Any) -> None:
+        real(self, *record)
+        seen.append(record)
         if len(seen) == 2:
             raise KeyboardInterrupt
 
@@ -188,3 +189,33 @@ def test_same_bytes_as_the_library(run: Any, corpus: Path, store: Path, tmp_path
     names = sorted(p.name for p in store.iterdir())
     assert names == sorted(p.name for p in (tmp_path / "s").iterdir())
     assert all((store / n).read_bytes() == (tmp_path / "s" / n).read_bytes() for n in names)
+
+
+def test_keep_columns_and_functions_of_a_configuration(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [json.dumps({"text": f"line {i}", "label": i, "tag": f"t{i}"}) for i in range(9)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    base = ["--tokenizer", "bytes", "--quiet", "--json", "--out"]
+    assert run("prepare", tmp_path / "a.jsonl", *base, tmp_path / "one", "--keep", "label").json()["documents"] == 9
+    store = TokenStore(tmp_path / "one")
+    assert store.read(np.arange(9))["label"].tolist() == list(range(9))
+    assert run("prepare", tmp_path / "a.jsonl", *base, tmp_path / "two", "--keep", "all").code == 0
+    assert TokenStore(tmp_path / "two").read(np.array([3]))["tag"].tolist() == ["t3"]
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("\n".join([*lines, "{", lines[0]]) + "\n")
+    ran = run("prepare", bad, *base, tmp_path / "three", "--keep", "label", "--on-error", "skip")
+    assert (ran.json()["documents"], ran.json()["skipped"]) == (10, 1)
+
+    (tmp_path / "own_steps_of_cli.py").write_text("def shout(record):\n    return {'text': record['text'].upper()}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = {"read_jsonl": {"paths": str(tmp_path / "a.jsonl")}}
+    steps = [{"map": {"function": {"function": "own_steps_of_cli:shout"}}}]
+    (tmp_path / "run.json").write_text(json.dumps({"source": source, "steps": steps}))
+    for command, *options in (["peek"], ["plan", "--batch", 2], ["prepare", *base, tmp_path / "four"]):
+        refused = run(command, tmp_path / "run.json", *options)
+        assert refused.code == 1 and "--allow own_steps_of_cli" in refused.err, command
+    assert "LINE 0" in run("peek", tmp_path / "run.json", "--allow", "own_steps_of_cli").out
+    assert run("plan", tmp_path / "run.json", "--batch", 2, "--allow", "own_steps_of_cli").code == 0
+    made = run("prepare", tmp_path / "run.json", *base, tmp_path / "four", "--allow", "own_steps_of_cli")
+    assert made.code == 0 and documents(tmp_path / "four")[0] == [*b"LINE 0", 256]

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.view.histogram import bins, summary, svg
+import penstock as ps
+from penstock.markup.charts import histogram, log_bins, summary
+from penstock.markup.pictures import charts_of
 
 XSS = [
     "<script>alert(1)</script>",
@@ -40,12 +42,14 @@ TAGS = set(
     re.findall(
         r"\S+",
         "html head meta title style body main h1 h2 p div b span section table tr th td svg g rect text line article "
-        "header pre footer",
+        "header pre footer h3 thead tbody details summary ol li small output",
     )
 )
 ATTRIBUTES = set(
     re.findall(
-        r"\S+", "lang charset http-equiv content name class viewbox role aria-label x y x1 x2 y1 y2 width height rx"
+        r"\S+",
+        "lang charset http-equiv content name class viewbox role aria-label x y x1 x2 y1 y2 width height rx "
+        "id scope for title tabindex data-at data-to",
     )
 )
 
@@ -157,10 +161,65 @@ def test_a_store_too_small_for_the_plan_says_so(run: Any, store: Path, tmp_path:
 
 def test_bins_count_every_length_once() -> None:
     lengths = np.concatenate([np.arange(70), [2**40, 2**40 - 1]])
-    for low, high, count in bins(lengths):
+    for low, high, count in log_bins(lengths):
         assert count == int(((lengths >= low) & (lengths <= high)).sum())
-    assert sum(count for _, _, count in bins(lengths)) == len(lengths)
-    assert bins(np.array([], np.int64)) == []
-    assert svg(np.array([], np.int64), "tokens") == ""
-    assert svg(lengths, "tokens").count('class="bar"') == len(bins(lengths))
+    assert sum(count for _, _, count in log_bins(lengths)) == len(lengths)
+    assert log_bins(np.array([], np.int64)) == []
+    assert histogram(np.array([], np.int64), "tokens") == ""
+    assert histogram(lengths, "tokens").count('class="bar"') == len(log_bins(lengths))
     assert dict(summary(np.array([1, 2, 3, 4])))["mean"] == 2.5
+
+
+def test_the_plan_a_batch_and_a_run_are_those_of_the_loader(run: Any, store: Path, tmp_path: Path) -> None:
+    out, recorded = tmp_path / "r.html", tmp_path / "run.jsonl"
+    pipeline = ps.open_store(store).windows(16).shuffle(seed=3).batch(4)
+    loader = pipeline.to_numpy(threads=0)
+    list(loader.write_snapshots(recorded))
+    ran = run("report", store, "--out", out, "--length", 16, "--batch", 4, "--seed", 3, "--step", 2, "--run", recorded)
+    assert ran.code == 0, ran.err
+    html, reader = read(out)
+    assert f"{len(loader):,} batches" in reader.text and "The batch of step 2" in reader.text
+    assert f"record {loader.why(2, 0)['record']:,}" in reader.text or str(loader.why(2, 0)["record"]) in reader.text
+    assert "run.jsonl: ended" in reader.text and "Seconds of each step of the pipeline" in reader.text
+    assert not re.search(r"<script|https?://(?!www.w3.org)", html)
+    assert run("report", recorded, "--out", out).code == 0 and "Verdict" in read(out)[1].text
+    missing = run("report", store, "--out", out, "--run", store)
+    assert missing.code == 1 and "write_snapshots" in missing.err
+
+
+def test_figures_are_written_as_pictures(run: Any, store: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    recorded, folder = tmp_path / "run.jsonl", tmp_path / "png"
+    with recorded.open("w") as file:
+        for n in range(9):
+            line = {"penstock_run": 1, "id": "a", "time": n, "seconds": n, "rows": n * n, "verbs": {"map": 1.0}}
+            file.write(json.dumps(line) + "\n")
+    ran = run("report", store, "--out", tmp_path / "r.html", "--run", recorded, "--png", folder, "--json",
+              "--length", 16, "--batch", 4)  # fmt: skip
+    assert ran.code == 0, ran.err
+    names = sorted(path.name for path in folder.iterdir())
+    assert ran.json()["pictures"] == len(names) == len(charts_of((tmp_path / "r.html").read_text())) >= 5
+    for name in names:
+        with Image.open(folder / name) as picture:
+            assert picture.width > 1700 and len(picture.convert("RGB").getcolors(1 << 20)) > 8, name
+    line = next(svg for name, svg in charts_of((tmp_path / "r.html").read_text()) if "throughput" in name)
+    assert 'viewBox="0 0 1000 1000"' not in line and "<polyline" in line
+
+
+def test_folders_of_media_and_configurations_are_reported(run: Any, tmp_path: Path) -> None:
+    from PIL import Image
+
+    for n in range(3):
+        (tmp_path / "img" / "<b>cat").mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 30), (90 * n, 0, 99)).save(tmp_path / "img" / "<b>cat" / f"{n}.png")
+    out = tmp_path / "r.html"
+    assert run("report", tmp_path / "img", "--out", out).code == 0
+    html = out.read_text()
+    assert "Values of" in html and "0.png" in html  # the survey of the viewer's Data page
+    assert html.count('src="data:image/png;base64,') >= 3 and "img-src data:;" in html and "<b>cat" not in html
+    config = tmp_path / "pipeline.json"
+    config.write_text('{"source": {"from_texts": {"texts": ["one <i>", "two"]}}, "steps": [{"batch": {"size": 2}}]}')
+    ran = run("report", config, "--out", out)
+    assert ran.code == 0, ran.err
+    assert "1 batches" in read(out)[1].text and "one <i>" in read(out)[1].text

@@ -17,6 +17,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from penstock.core.errors import RecordError
 from penstock.facades.preprocessed.collate import create_causal_lm_collate, create_collate_fn, create_seq2seq_collate
 from tokenizers import Tokenizer, models
 
@@ -120,3 +121,54 @@ def test_seq2seq_with_a_model_that_shifts(multiple: int | None) -> None:
     ours = create_seq2seq_collate(0, decoder_start_token_id=3, pad_to_multiple_of=multiple)
     for seed in range(4):
         same(ours(rows(seed, target=True)), theirs(rows(seed, target=True)))
+
+
+def test_bare_rows_are_input_ids() -> None:
+    data = [[5, 6, 7], [8]]
+    expected = create_collate_fn(0)([{"input_ids": row} for row in data])
+    for bare in (data, [tuple(r) for r in data], [np.array(r) for r in data], [torch.tensor(r) for r in data]):
+        same(create_collate_fn(0)(bare), expected)
+    same(
+        create_collate_fn(0)(np.array([[1, 2], [3, 4]])),
+        create_collate_fn(0)([{"input_ids": [1, 2]}, {"input_ids": [3, 4]}]),
+    )
+    theirs = DataCollatorForLanguageModeling(tokenizer(), mlm=False)
+    same(create_causal_lm_collate(0, shift=False)(data), theirs(data))
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_masks_of_pairs_of_tokens_are_padded_in_both_directions(side: Any) -> None:
+    lengths = [3, 1, 5]
+    masks = [np.tri(n, dtype=np.int64) for n in lengths]
+    data = [{"input_ids": list(range(1, n + 1)), "attention_mask": m} for n, m in zip(lengths, masks, strict=True)]
+    plain = [{"input_ids": row["input_ids"]} for row in data]
+    for make in (create_collate_fn, create_causal_lm_collate):
+        for more in ({}, {"max_length": 4, "truncation_side": "left"}, {"max_length": 8}):
+            flat = make(0, padding_side=side, **more)(plain)
+            for heads in ((), (1,), (2,)):
+                given = [
+                    row
+                    | {"attention_mask": np.broadcast_to(row["attention_mask"], (*heads, *row["attention_mask"].shape))}
+                    for row in data
+                ]
+                batch = make(0, padding_side=side, **more)(given)
+                seen = flat["attention_mask"].bool()
+                square = batch.pop("attention_mask")
+                same(batch, {name: value for name, value in flat.items() if name != "attention_mask"})
+                expected = torch.tril(seen[:, :, None] & seen[:, None, :]).long()
+                assert square.shape == (3, *heads, *expected.shape[1:])
+                assert torch.equal(square.reshape(3, -1, *expected.shape[1:])[:, -1], expected)
+    for wrong in (np.zeros((2, 3)), np.zeros((3, 3), np.float32)):
+        with pytest.raises(RecordError, match=r"shape \(3, 3\) for a row of 3 tokens"):
+            create_collate_fn(0)([data[0] | {"attention_mask": wrong}])
+
+
+def test_without_padding_rows_must_be_equal() -> None:
+    collate = create_collate_fn(0, padding=False)
+    same(collate([[1, 2], [3, 4]]), {"input_ids": torch.tensor([[1, 2], [3, 4]])})
+    with pytest.raises(RecordError, match="(?s)padding=False.*2 values in row 0, 1 in row 1"):
+        collate([[1, 2], [3]])
+    assert create_collate_fn(0, padding=False, max_length=2)([[1, 2, 3], [4, 5]])["input_ids"].tolist() == [
+        [1, 2],
+        [4, 5],
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -73,12 +74,14 @@ def test_the_full_text() -> None:
 def test_too_many_positional_arguments_are_named() -> None:
     with pytest.raises(ps.ArgumentError) as caught:
         ROWS.shuffle(7, 64, 4)  # type: ignore[misc]
-    assert caught.value.expected == "at most 1 positional argument in .shuffle(seed=0, block=None, window=None)"
+    verb = ".shuffle(seed=0, block=None, window=None, lanes=None)"
+    assert caught.value.expected == f"at most 1 positional argument in {verb}"
     assert caught.value.fix == ".shuffle(7, block=64, window=4)"
 
 
 def test_a_missing_argument_is_named() -> None:
-    with pytest.raises(ps.ArgumentError, match=r"windows\(length, stride=None\)(.|\n)*no length(.|\n)*length=\.\.\."):
+    words = r"windows\(length, stride=None, columns=\(\)\)(.|\n)*no length(.|\n)*length=\.\.\."
+    with pytest.raises(ps.ArgumentError, match=words):
         TOKENS.windows()  # type: ignore[call-arg]
 
 
@@ -105,7 +108,8 @@ def test_type_errors_from_inside_stay_as_they_are() -> None:
 
 def test_signatures_docstrings_and_pickles_stay() -> None:
     assert list(inspect.signature(ROWS.take).parameters) == ["count"]
-    assert ps.Pipeline.take.__module__ == "penstock.pipeline" and "first `count` rows" in str(ps.Pipeline.take.__doc__)
+    assert ps.Pipeline.take.__module__ == "penstock.pipeline.order"
+    assert "first `count` rows" in str(ps.Pipeline.take.__doc__)
     assert pickle.loads(pickle.dumps(ps.read_text)) is ps.read_text
 
 
@@ -133,3 +137,59 @@ def test_the_table_names_real_verbs_and_arguments(name: str, verb: str, text: st
 def test_iterating_a_pipeline_names_the_outputs() -> None:
     with pytest.raises(ps.ArgumentError, match=r"an output(.|\n)*\.to_numpy\(\)(.|\n)*\.to_torch\(\), \.to_jax\(\)"):
         list(BATCHES)  # type: ignore[call-overload]
+
+
+def public() -> list[str]:
+    values = {name: getattr(ps, name) for name in ps.__all__ if name != "__version__"}
+    plain = {name: v for name, v in values.items() if not (isinstance(v, type) and issubclass(v, BaseException | Enum))}
+    return sorted(name for name, value in plain.items() if callable(value))
+
+
+@pytest.mark.parametrize("name", public())
+def test_every_public_name_explains_wrong_arguments(name: str) -> None:
+    call = getattr(ps, name)
+    parameters = inspect.signature(call).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        pytest.skip("takes any name")
+    with pytest.raises(ps.ArgumentError) as caught:
+        call(nonsense_of_no_one=1)
+    own = f"the arguments of {call.__name__}(): "  # another name of an alias
+    assert caught.value.expected.startswith((own, f"a setting of {name}"))
+    for real in parameters:
+        if len(real) > 4 and real + "x" not in parameters:
+            with pytest.raises(ps.ArgumentError) as caught:
+                call(**{real + "x": 1})
+            assert f"{real}=1" in caught.value.fix or repr(real) in caught.value.fix or name in arguments._functions
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: ps.GPTDatasetV1("a", "bytes", allowed_special=set()), "GPTDatasetV1(): txt, tokenizer, max_length"),
+        (lambda: ps.PreprocessedDataset(cache_dir="x"), "arguments of PreprocessedDataset(): "),
+        (lambda: ps.create_dataset("gpt_v1", "a", "bytes", maxlength=4), "max_length=4"),
+        (lambda: ps.DataLoaderBuilder([1]), "at most 0 positional arguments in DataLoaderBuilder()"),
+        (lambda: ps.read_images(3), "a path"),
+        (lambda: ps.read_audio([3]), "a path"),
+    ],
+)
+def test_calls_of_other_libraries_are_answered(call: Any, text: str) -> None:
+    with pytest.raises(ps.ArgumentError) as caught:
+        call()
+    assert text in str(caught.value)
+
+
+def test_what_is_no_path_is_named() -> None:
+    readers = [ps.read_text, ps.read_jsonl, ps.read_parquet, ps.read_tar, ps.open_store, ps.open_megatron, ps.read_mds]
+    for reader in readers:
+        for wrong in (3, None, [3], [None], 2.5):
+            with pytest.raises(ps.PenstockError, match=rf"a path.* of {reader.__name__}\(\)") as caught:
+                reader(wrong)  # type: ignore[operator]
+            assert isinstance(caught.value, TypeError)
+    for wrong in (3, None, [3]):
+        with pytest.raises(ps.PenstockError, match=r"a path.* of TransformerDataset\(\)"):
+            ps.TransformerDataset(wrong, "bytes", 4)  # type: ignore[arg-type]
+    with pytest.raises(ps.PenstockError, match="at least one path"):
+        ps.TransformerDataset([], "bytes", 4)
+    with pytest.raises(ps.PenstockError, match=r"a path for out= of prepare\(\)"):
+        ps.prepare(ps.from_texts(["a"]), "bytes", 3)  # type: ignore[arg-type]

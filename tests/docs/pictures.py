@@ -34,6 +34,7 @@ HOLDS = {
     "tokenizers": "tokenizer kinds",
     "storage": "local files, URLs",
     "order": "pure functions on index arrays",
+    "markup": "escaped HTML and SVG",
     "core": "columns, errors, limits, randomness, buffers",
 }
 

@@ -7,6 +7,7 @@ import doctest
 import io
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,19 @@ def run_block(block: Block, name: str, namespace: dict[str, object]) -> None:
         assert main(words[1:]) == 0, f"{name}:{block.line}: {command}"
 
 
+@pytest.fixture
+def one_torch_thread() -> Iterator[None]:
+    """Small models are quicker without torch's threads, which wait for each other where other tests use the cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("name", WITH_CODE)
+@pytest.mark.usefixtures("one_torch_thread")
 def test_the_code_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
@@ -155,7 +168,7 @@ def test_every_verb_and_method_is_in_the_reference() -> None:
         words = re.findall(
             r"\w+", " ".join(re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "reference" / page).read_text()))
         )
-        assert sorted({name for name in vars(kind) if not name.startswith("_")} - set(words)) == [], page
+        assert sorted({name for name in dir(kind) if not name.startswith("_")} - set(words)) == [], page
 
 
 def test_every_command_and_option_is_in_the_reference() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +42,30 @@ def test_a_page_uses_common_words(name: str) -> None:
 def test_a_word_of_the_dialect_is_noticed() -> None:
     assert found("what is not to be learnt") == ["'learnt': say trained on, learned"]
     assert found("recommended, a path, learned") == []
+
+
+UNREAD = {"markup", "view"}  # being built
+SOURCES = sorted(
+    path for path in (ROOT / "src" / "penstock").rglob("*.py") if UNREAD.isdisjoint(path.relative_to(ROOT).parts)
+)
+NAMES = {"given", "told", "learnt", "dealt", "mend", "whole", "spoken"}
+PUBLIC = {("rows.py", "whole"), ("map_batches.py", "whole")}  # `.map_batches(whole=True)`
+
+
+def names_in(path: Path) -> set[str]:
+    """Arguments and variables that a file defines."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+def test_docstrings_comments_and_messages_use_common_words() -> None:
+    wrong = {str(path): found(path.read_text()) for path in SOURCES}
+    assert {name: words for name, words in wrong.items() if words} == {}
+
+
+def test_variables_and_arguments_use_common_words(tmp_path: Path) -> None:
+    used = {(path.name, name) for path in SOURCES for name in names_in(path) & NAMES}
+    assert used - PUBLIC == set()
+    (tmp_path / "one.py").write_text("def f(given): whole = given")
+    assert names_in(tmp_path / "one.py") & NAMES == {"given", "whole"}

@@ -135,4 +135,8 @@ def page(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))
+    text = page(PAGE.read_text())
+    if sys.argv[1:] == ["--print"]:
+        sys.stdout.write(text)
+    else:
+        PAGE.write_text(text)

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.auto_threads import MAX_SLOWDOWN, TRIAL_BATCHES, WATCHED_BATCHES, CostMonitor, ThreadTrial
+from penstock.engine.auto_threads import (
+    MOST_OF_COST,
+    STEADY,
+    TRIAL_BATCHES,
+    WATCHED_BATCHES,
+    AutoThreads,
+    CostMonitor,
+    ThreadTrial,
+)
+from penstock.engine.stats import Stats
 
 CHEAP, DEAR, BURST = 50e-6, 500e-6, 50e-3
 
@@ -40,12 +49,34 @@ def test_plainly_dear_ones_are_not_watched_for_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "worth"), [(0.0, True), (0.6, True), (MAX_SLOWDOWN - 0.05, True), (MAX_SLOWDOWN + 0.05, False)]
+    ("share", "worth"), [(0.0, True), (0.6, True), (MOST_OF_COST - 0.05, True), (MOST_OF_COST + 0.05, False)]
 )
 def test_threads_are_given_up_when_the_trainer_waits_longer_with_them(share: float, worth: bool) -> None:
     trial = ThreadTrial(1e-3, threads=2)
     said = [trial.end(9e-3 if i < 6 else share * 1e-3) for i in range(6 + TRIAL_BATCHES)]  # they have to catch up first
     assert said[:-1] == [None] * (5 + TRIAL_BATCHES) and said[-1] is worth
+
+
+def test_a_trainer_whose_own_step_gets_longer_counts_against_threads() -> None:
+    for longer, worth in ((0.0, True), (0.02, True), (0.5, True), (0.9, False)):  # of a batch's cost
+        trial = ThreadTrial(1e-3, threads=2, step=1e-3)
+        answers = [trial.end(0.0, 1e-3 * (STEADY + longer)) for _ in range(6 + TRIAL_BATCHES)]
+        assert answers[-1] is worth
+        assert trial.slower == pytest.approx(longer)
+
+
+def test_the_verdict_names_the_child_process_when_the_trainers_step_gets_longer() -> None:
+    auto, stats = AutoThreads(2), Stats()
+    for _ in range(WATCHED_BATCHES + 1):
+        auto.end(DEAR * 10, time.thread_time() - DEAR * 10, 0.0, 1e-3)
+    for _ in range(6 + TRIAL_BATCHES):
+        auto.end(0.0, 0.0, 0.0, 1.25e-3)
+    assert auto.settled == 2
+    stats.slower = auto.slower
+    stats.took(0.0, 1.0)
+    assert "22% longer beside the loader's threads: isolate=True, threads=1" in stats.summary()["verdict"]
+    stats.reset()
+    assert "isolate" not in stats.summary()["verdict"]
 
 
 def test_what_a_batch_cost_is_said_without_the_dearest() -> None:

@@ -59,7 +59,7 @@ SCRIPT = """
             peak.append(used())
             time.sleep(0.01)
     run = iter(loader)
-    next(run)
+    next(run), next(run)  # of each child: then both have started
     base = used()
     threading.Thread(target=watch, daemon=True).start()
     for batch in run:
@@ -90,7 +90,8 @@ def test_batches_that_grow_keep_to_the_bound(kind: str, options: dict[str, int])
 
 @pytest.mark.parametrize("options", [{"threads": 4}, {"workers": 2}], ids=str)
 def test_documents_sorted_by_length_keep_to_the_bound(options: dict[str, int]) -> None:
-    assert held("sorted", 16, options) < 16 + 60
+    # 40 to 76 MB, quiet or loaded; 120 to 150 without a bound (400 MB).
+    assert held("sorted", 16, options) < 16 + 85
 
 
 @pytest.mark.parametrize("options", [{"threads": 4}, {"workers": 2}], ids=str)

@@ -210,7 +210,7 @@ def test_loops_and_loaders_leave_no_threads() -> None:
     deadline = time.monotonic() + 5
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_auto_moves_to_threads_when_batches_are_slow() -> None:
@@ -230,9 +230,12 @@ def test_auto_moves_to_threads_when_batches_are_slow() -> None:
 def test_stats_have_a_verdict() -> None:
     loader = numbers(100).batch(5).to_numpy()
     assert loader.stats()["verdict"] == "no batch was taken yet"
+    next(iter(loader))
+    assert loader.stats()["verdict"] == "too early to say: 1 of the first 20 batches"
+    loader.seek_epoch(0)
     list(loader)
     stats = loader.stats()
-    assert stats["batches_taken"] == 20
+    assert stats["batches_taken"] == 21
     assert set(stats["stage_seconds"]) == {"order", "read", "finish", "deliver"}
     assert "trainer" in stats["verdict"]
 
@@ -266,3 +269,24 @@ def test_virtual_sizes_cost_nothing() -> None:
     tracemalloc.stop()
     assert len(np.unique(seen)) == len(seen)
     assert seen.min() < 10**11 < 9 * 10**11 < seen.max()
+
+
+def test_small_windows_that_threads_have_read_are_made_by_the_consumer() -> None:
+    tokens = ps.open_tokens(np.arange(40_000) % 500, vocab_size=500).windows(16).shuffle(seed=1)
+
+    def late(pipeline: ps.Pipeline) -> bool:
+        return bool(pipeline.to_numpy(threads=2)._work().late)
+
+    assert late(tokens.batch(8))
+    assert not late(tokens.repeat().batch(8192))  # 2 MiB: a copy that the trainer would wait for
+    assert not late(tokens.map(lambda row: row).batch(8))
+    assert not late(tokens.batch(8, remainder="pad"))
+    assert not late(ps.open_tokens(np.arange(4000), [0, 1000, 4000]).pack(64).batch(8))
+    plain = list(tokens.batch(8).to_numpy(threads=0))
+    threaded = list(tokens.batch(8).to_numpy(threads=2))
+    assert len(plain) == len(threaded)
+    for one, other in zip(plain, threaded, strict=True):
+        assert_same(one, other)
+    stats = tokens.batch(8).to_numpy(threads=2)
+    list(stats)
+    assert stats.stats()["stage_seconds"]["deliver"] > 0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.core.errors import WorkerDied
-from penstock.engine import ordered_threads
+from penstock.engine import ordered_threads, stalls
 from penstock.engine.ordered_threads import OrderedThreads
 
 
@@ -132,7 +132,7 @@ def test_a_hang_is_reported_with_its_stack() -> None:
 
 
 def test_a_stall_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_threads, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(stalls, "SECONDS", 0.05)
     monkeypatch.setattr(ordered_threads, "CHECK_SECONDS", 0.02)
 
     def slow(lo: int, hi: int) -> list[int]:
@@ -163,3 +163,47 @@ def test_small_items_are_computed_together() -> None:
     assert list(make(count, stop=2000, threads=0)) == list(range(2000))
     assert calls[0] == 1, "the first batch is not kept waiting"
     assert max(calls) > 50
+
+
+def test_other_load_on_the_machine_does_not_shrink_the_ranges() -> None:
+    run = make(numbers, threads=0, stop=None)
+    for seconds in [1e-5] * 6 + [1.0]:  # the last one was interrupted by other processes
+        run._tune(ordered_threads._Result(0, 8, list(range(8)), 8 * seconds, None))
+    assert run._range_items > 32
+    for _ in range(60):  # and these are slow indeed
+        run._tune(ordered_threads._Result(0, 8, list(range(8)), 8.0, None))
+    assert run._range_items == 1
+    run.close()
+
+
+def test_a_consumer_in_another_process_holds_work_back_by_the_bytes_of_its_items() -> None:
+    """Of items of 50 bytes two fit into 100, however many items may be ahead."""
+    started, consumed = list[int](), 0
+
+    def compute(lo: int, hi: int) -> Sequence[int]:
+        started.extend(range(lo, hi))
+        return list(range(lo, hi))
+
+    run = make(
+        compute, ahead=50, max_bytes=100, size_of=lambda item: 50, per_call=1,
+        ahead_of=lambda item: item - consumed, known_bytes=lambda: 50,
+    )  # fmt: skip
+    assert [next(run), next(run)] == [0, 1]
+    time.sleep(0.2)  # a third item would be started meanwhile
+    assert sorted(started) == [0, 1]
+    consumed = 10
+    assert next(run) == 2
+    run.close()
+
+
+def test_an_interrupted_range_is_not_computed_again() -> None:
+    """Ctrl-C in the consumer's own thread comes at once: nothing is computed or delivered first."""
+    calls = list[tuple[int, int]]()
+
+    def compute(lo: int, hi: int) -> Sequence[int]:
+        calls.append((lo, hi))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ordered_threads._compute_range(compute, 0, 64, inline=True)
+    assert calls == [(0, 64)]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import signal
 import threading
 import time
+import warnings
 
 import pytest
 
 import penstock as ps
+from penstock.engine import stalls
 
 WANT = [list(range(i, i + 4)) for i in range(0, 64, 4)]
 
@@ -107,3 +111,75 @@ def test_without_threads_a_timeout_does_not_compute_ahead() -> None:
 def test_wrong_timeouts_are_refused(timeout) -> None:
     with pytest.raises(ps.UsageError, match="seconds above 0 for timeout="):
         ps.from_arrays({"x": range(8)}).batch(2).to_numpy(timeout=timeout)
+
+
+@pytest.mark.parametrize("mode", [{"threads": 0}, {}, {"threads": 2}, {"workers": 1}], ids=str)
+@pytest.mark.parametrize("after_batch", [False, True])
+def test_a_stall_is_warned_of_in_every_mode(mode: dict, after_batch: bool, monkeypatch) -> None:
+    monkeypatch.setattr(stalls, "SECONDS", 0.5)
+    rows = ps.from_arrays({"x": range(64)})
+    pipeline = rows.batch(4).map_batches(_stalls) if after_batch else rows.map_batches(_stalls).batch(4)
+    with warnings.catch_warnings(record=True) as noted:  # starting a child may be slow too
+        warnings.simplefilter("always")
+        assert [batch["x"].tolist() for batch in pipeline.to_numpy(**mode)] == WANT
+    texts = [str(note.message) for note in noted if "_stalls" in str(note.message)]
+    assert len(texts) == 1
+    assert re.match(r"penstock: batch \d+ has taken \d+ s so far", texts[0])
+    assert _ends(_watchers)
+
+
+def _stalls(columns: dict) -> dict:
+    if 40 in columns["x"]:
+        time.sleep(2.5)
+    return columns
+
+
+def _watchers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "penstock-stalls"]
+
+
+def _ends(left) -> bool:
+    gc.collect()  # a loader of another test may keep its own iterator
+    return any(not left() or time.sleep(0.05) for _ in range(200))
+
+
+def test_a_slow_trainer_is_no_stall(monkeypatch) -> None:
+    """Only time inside the loader counts; many batches that are each fast are none either."""
+    monkeypatch.setattr(stalls, "SECONDS", 0.4)
+
+    def slow(columns: dict) -> dict:
+        time.sleep(0.15)
+        return columns
+
+    for batch in ps.from_arrays({"x": range(24)}).batch(2).map_batches(slow).to_numpy(threads=0):
+        if batch["x"][0] in (0, 10):
+            time.sleep(1)
+        assert _watchers()
+    assert _ends(_watchers)
+
+
+def test_a_dropped_iterator_is_not_watched() -> None:
+    loader = ps.from_arrays({"x": range(8)}).batch(2).to_numpy(threads=0)
+    run = iter(loader)
+    next(run)
+    assert _watchers()
+    del run
+    assert loader.loop is None, "collected at once, not by the garbage collector"
+    assert _ends(_watchers)
+
+
+def test_a_stall_of_a_stream(monkeypatch) -> None:
+    monkeypatch.setattr(stalls, "SECONDS", 0.5)
+    datasets = pytest.importorskip("datasets")
+
+    def texts():
+        for i in range(8):
+            if i == 6:
+                time.sleep(2)
+            yield {"text": f"text {i}"}
+
+    stream = datasets.IterableDataset.from_generator(texts)
+    loader = ps.CapibaraDataLoader(tokenizer="bytes", dataset_name=stream, batch_size=2, max_length=8, prefetch=1)
+    with pytest.warns(RuntimeWarning, match=r"batch \d has taken"):
+        assert len(list(loader)) == 4
+    assert _ends(_watchers)

@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def numbers(n: int = 60) -> ps.Pipeline:
 def children() -> set[int]:
     mine = set()
     for thread in os.listdir("/proc/self/task"):
-        mine |= set(map(int, Path(f"/proc/self/task/{thread}/children").read_text().split()))
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            mine |= set(map(int, Path(f"/proc/self/task/{thread}/children").read_text().split()))
     return mine
 
 
@@ -44,10 +46,10 @@ def nothing_left() -> Iterator[None]:
     gc.collect()
     processes, files, threads = children(), descriptors(), threading.active_count()
     yield
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while time.monotonic() < end:  # a caught exception may hold a batch, and so a descriptor, a moment longer
         gc.collect()
-        if children() == processes and descriptors() <= files and threading.active_count() <= threads:
+        if children() <= processes and descriptors() <= files and threading.active_count() <= threads:
             return
         time.sleep(0.05)
     assert (children(), descriptors(), threading.active_count()) == (processes, files, threads)
@@ -315,6 +317,10 @@ def test_a_step_that_always_kills_is_not_tried_for_ever() -> None:
 
 def test_nothing_is_left_however_a_loop_ends() -> None:
     before = children(), descriptors()
+
+    def nothing_left() -> bool:  # what an earlier test had open may be closed meanwhile
+        return children() == before[0] and descriptors() <= before[1]
+
     loader = numbers().map(at_bad(lambda: None)).batch(5).to_numpy(workers=2)
     kept = []
     for batch in loader:
@@ -324,19 +330,19 @@ def test_nothing_is_left_however_a_loop_ends() -> None:
     assert kept[0]["x"].tolist() == [0, 1, 2, 3, 4], "a batch outlives its run"
     del batch, kept
     gc.collect()
-    assert (children(), descriptors()) == before, "left the loop"
+    assert nothing_left(), "left the loop"
     assert next(iter(loader))["x"][0] == 5, "and goes on from there"
     run = iter(loader)
     next(run)
     run.close()
     run.close()
-    assert (children(), descriptors()) == before, "closed"
+    assert nothing_left(), "closed"
     with pytest.raises(StopIteration):
         next(run)
     run = iter(loader)
     del loader, run
     gc.collect()
-    assert (children(), descriptors()) == before, "dropped while the child starts"
+    assert nothing_left(), "dropped while the child starts"
 
 
 PARENT = """

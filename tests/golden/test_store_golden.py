@@ -14,7 +14,7 @@ import numpy as np
 from penstock.core.columns import Ragged
 from penstock.store.manifest import write_manifest
 from penstock.store.reader import TokenStore
-from penstock.store.writer import ShardWriter
+from penstock.store.writer import ShardInfo, ShardWriter
 
 HASHES = {
     "00000.tokens": "d2e6edd1fc31fec0bde3f4428397ebe13dead996ff32e3df3c324060a825d97f",
@@ -38,3 +38,22 @@ def test_a_small_store_is_byte_for_byte_the_known_one(tmp_path: Path) -> None:
     assert found == HASHES
     assert manifest.id == IDENT
     assert TokenStore(tmp_path).read(np.array([5]))["runs"].tolist() == [[5]]
+
+
+GROUPS = {
+    "manifest.json": "a39657873372f0891a261e9cd467cc2edd737a59c49489fbee163a5f2990e78b",
+    "shards-bad2df366775dda2dd9ddbaca034115a.index": "2fa1e8bb90ffe821bb145c202f317bdb4b34abc55e05f72ce7d284da671714d6",
+}
+GROUPS_IDENT = "0c97ebe3f0f187f69a24ccbe47887ef3"
+
+
+def test_a_list_of_many_shards_is_byte_for_byte_the_known_one(tmp_path: Path) -> None:
+    infos = [
+        ShardInfo(f"{k:05d}.tokens", 4096 + k, k % 7, k * 11, f"{k * 2**100 + k:032x}", "<u2", 50_257)
+        for k in range(1500)
+    ]
+    bases = {"line_bases": {"shards": [9, 1200], "lines": [1000, 0]}}
+    manifest = write_manifest(tmp_path, infos, tokenizer={"kind": "test"}, eos_id=3, metadata=bases, tool="golden")
+    found = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(tmp_path.iterdir())}
+    assert found == GROUPS
+    assert manifest.id == GROUPS_IDENT

@@ -97,6 +97,7 @@ def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
     [
         ("1", "18446744073709551615", "18446744073709551615, beyond 64-bit signed integers"),
         ("1", "123456789012345678901", "beyond 64-bit signed integers"),
+        ("1", "-9223372036854775809", "beyond 64-bit signed integers"),
         ("1", "1.5", "1.5, which is no integer"),
         ("[1]", "[2, 9223372036854775808]", "a list whose item 1 is 9223372036854775808, beyond 64-bit"),
         ("[1]", "[2, 3.5]", "a list whose item 1 is 3.5, which is no integer"),

@@ -70,6 +70,7 @@ def test_no_file_is_long() -> None:
 
 NEEDS_TORCH = (
     "penstock.torch_data.",
+    "penstock.outputs.torch_dataset",
     "penstock.outputs.torch_loader",
     "penstock.facades.preprocessed.",
     "penstock.facades.gpt_windows.",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import UsageError
+from penstock.order import mix
 from penstock.order.mix import Mixture
 
 
@@ -243,3 +246,68 @@ def test_positions_out_of_range_raise() -> None:
         endless(1).pick([-1, 3])
     with pytest.raises(UsageError, match=r"a position from 0 to 2\*\*62\n  got:   -1"):
         endless(1).counts(-1)
+
+
+def _reference(mixture: Mixture, positions: int) -> tuple[list[int], list[int]]:
+    """Sources and draws one after another, from the sources alone: each draw is the next of its source."""
+    source, _ = mixture.pick(np.arange(positions))
+    drawn = [0] * len(mixture.weights)
+    draws = []
+    for k in source.tolist():
+        draws.append(drawn[k])
+        drawn[k] += 1
+    return source.tolist(), draws
+
+
+def test_a_block_computed_in_parts_is_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        weights = tuple((rng.random(int(rng.integers(2, 9))) + 0.01).tolist())
+        stages = tuple((start, tuple((rng.random(len(weights)) + 0.01).tolist())) for start in (1000, 1001, 2900))
+        sizes = tuple(int(n) for n in rng.integers(1, 400, len(weights)))
+        chosen: dict[str, Any] = {"weights": weights, "sizes": sizes, "key": seed, "block": 700, "stages": stages}
+        monkeypatch.setattr(mix, "PART", 1 << 16)
+        monkeypatch.setattr(mix, "_PLANS", mix._Plans(4))
+        full = Mixture(**chosen)
+        expected = full.pick(np.arange(5000))
+        assert (expected[0].tolist(), expected[1].tolist()) == _reference(full, 5000)
+        counts = [full.counts(p).tolist() for p in range(0, 5000, 97)]
+        ends = [full.exhausted(k) for k in range(len(weights))]
+        for k, end in enumerate(ends):
+            assert end is not None
+            source, draw = full.pick(np.array([end - 1]))
+            assert (int(source[0]), int(draw[0])) == (k, sizes[k] - 1)
+        for part in (1, 7, 64, 699):
+            monkeypatch.setattr(mix, "PART", part)
+            monkeypatch.setattr(mix, "_PLANS", mix._Plans(4))
+            some = Mixture(**chosen)
+            for at in rng.integers(0, 4900, 12).tolist():  # in any order
+                found = some.pick(np.arange(at, at + 100))
+                assert np.array_equal(found[0], expected[0][at : at + 100])
+                assert np.array_equal(found[1], expected[1][at : at + 100])
+            assert [some.counts(p).tolist() for p in range(0, 5000, 97)] == counts
+            assert [some.exhausted(k) for k in range(len(weights))] == ends
+
+
+def test_a_change_of_weights_computes_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    make = mix._stage
+
+    def counted(mixture: Mixture, start: int, *rest: Any) -> Any:
+        made.append(start)
+        return make(mixture, start, *rest)
+
+    plans = mix._Plans(4)
+    monkeypatch.setattr(mix, "_stage", counted)
+    monkeypatch.setattr(mix, "_PLANS", plans)
+    stages: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    for n in range(20):
+        mixture = Mixture(weights=(3, 1, 1), sizes=(9, 9, 9), key=5, stages=stages)
+        before = len(made)
+        mixture.pick(np.arange(100 * n, 100 * n + 50))
+        assert len(made) - before == 1  # however many there were before
+        alone = Mixture(weights=(3, 1, 1), sizes=(9, 9, 9), key=5, stages=stages)
+        monkeypatch.setattr(mix, "_PLANS", mix._Plans(4))
+        assert np.array_equal(alone.pick(np.arange(100 * n + 50))[1], mixture.pick(np.arange(100 * n + 50))[1])
+        monkeypatch.setattr(mix, "_PLANS", plans)
+        stages = (*stages, (100 * (n + 1), (1.0 + n, 2.0, 3.0)))

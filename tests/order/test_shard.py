@@ -117,6 +117,7 @@ rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 before = find_rank({})
 dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=world)
 print(before, find_rank({"RANK": "7", "WORLD_SIZE": "9"}))
+dist.barrier()  # a rank that ends removes the file through which the other one may still be connecting
 dist.destroy_process_group()
 """
     assert run_ranks(script, str(tmp_path / "store")) == ["(0, 1) (0, 2)", "(0, 1) (1, 2)"]

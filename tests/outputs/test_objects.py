@@ -145,7 +145,7 @@ def test_nested_dicts_of_numbers_are_stacked(output: str) -> None:
         ([{"x": {"a": np.ones(2)}}, {"x": {"a": np.ones(3)}}], "x.a", r"\(2,\), \(3,\)"),
         ([{"x": {"a": np.ones(2)}}, {"x": {"b": np.ones(2)}}], "x", "others"),
         ([{"x": {"a": np.ones(2), "t": "s"}}] * 2, "x", "arrays and text together"),
-        ([{"x": np.ones((2, 3))}, {"x": None}], "x", r"\(2, 3\)"),
+        ([{"x": None}, {"x": np.ones((2, 3))}], "x", r"\(2, 3\)"),
     ],
 )
 def test_what_cannot_be_stacked_is_refused_with_the_way_out(

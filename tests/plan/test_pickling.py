@@ -26,7 +26,7 @@ from penstock.codecs.audio import wav
 from penstock.core.columns import Ragged
 from penstock.sources.base import Source
 from penstock.testing.resume import assert_same_batches
-from tests.resume.pipelines import PIPELINES, WHOLE
+from tests.resume.pipelines import PIPELINES, WHOLE, ragged
 from tests.sources.test_dolma import write as write_dolma
 from tests.sources.test_megatron import write as write_megatron
 
@@ -86,6 +86,14 @@ def _hf(root: Path) -> ps.Pipeline:
     return ps.from_hf(datasets.Dataset.from_dict({"n": list(range(24))}))
 
 
+def _tfds(root: Path) -> ps.Pipeline:
+    from tests.sources.test_tfds import PenstockToy
+
+    builder = PenstockToy(config="de", data_dir=root / "tfds", file_format="array_record")
+    builder.download_and_prepare()
+    return ps.from_tfds(builder.data_path)
+
+
 SOURCES: dict[str, Callable[[Path], ps.Pipeline]] = {
     "jsonl": lambda root: ps.read_jsonl(root / "a.jsonl"),
     "compressed jsonl": lambda root: ps.read_jsonl(root / "a.jsonl.gz"),
@@ -100,6 +108,7 @@ SOURCES: dict[str, Callable[[Path], ps.Pipeline]] = {
     "dolma": lambda root: ps.open_dolma(root / "dolma.npy", dtype="uint32", ends=root / "dolma.csv.gz").windows(4),
     "memory-mapped": lambda root: ps.open_tokens(np.memmap(root / "nano.bin", np.uint16, "r")).windows(8),
     "hf": _hf,
+    "tfds": _tfds,
     "texts": lambda root: ps.from_texts(["a", "bc", "def"] * 8),
     "arrays": lambda root: ps.from_arrays({"x": np.arange(24), "y": np.arange(48).reshape(24, 2)}),
     "rows of a pipeline": lambda root: ps.Pipeline(ps.from_arrays({"x": range(24)}).map(lambda r: r).rows()),
@@ -131,7 +140,13 @@ def lambdas(batch: int) -> ps.Pipeline:
     return numbers.map(lambda r: {"x": r["x"] * factor}).batch(batch).map_batches(lambda c: {**c, "y": c["x"] + factor})
 
 
-MADE = {**PIPELINES, **WHOLE, "lambdas": lambdas}
+MADE = {
+    **PIPELINES,
+    **WHOLE,
+    "lambdas": lambdas,
+    "bucket": lambda batch: ragged().shuffle(seed=5).bucket([4, 9], batch_size=batch),
+    "batch_tokens": lambda batch: ragged().shuffle(seed=5).batch_tokens(8 * batch, multiple=4),
+}
 
 
 @pytest.mark.parametrize("name", MADE)

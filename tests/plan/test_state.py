@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.plan import state as states
 from penstock.testing import assert_same_batches
 
 
@@ -48,8 +50,22 @@ def folded() -> dict:
     return after(loader, 1)
 
 
-MAKERS = {"plain": (plain, lambda: after(plain(), 7)), "epoch end": (plain, lambda: after(plain(), 12)),
-          "changed": (mixture, changed), "folded": (lambda: mixture(3), folded)}  # fmt: skip
+def many() -> dict:
+    loader, draw = mixture(40), random.Random(3)
+    for _ in range(5):
+        loader.set_weights([draw.random() for _ in range(40)])
+        after(loader, 2)
+    return after(loader, 1)
+
+
+def lanes() -> ps.Loader:
+    return ps.from_arrays({"x": range(100)}).shuffle(seed=5, lanes=4, block=5, window=2).batch(8).to_numpy(threads=0)
+
+
+MAKERS = {"lanes": (lanes, lambda: after(lanes(), 7)),
+          "plain": (plain, lambda: after(plain(), 7)), "epoch end": (plain, lambda: after(plain(), 12)),
+          "changed": (mixture, changed), "folded": (lambda: mixture(3), folded),
+          "many": (lambda: mixture(40), many)}  # fmt: skip
 
 
 def meaning(loader: ps.Loader) -> Any:
@@ -137,11 +153,11 @@ def test_forty_sources_are_under_1_kb_and_the_changed_one_is_named() -> None:
 
 
 def test_many_changes_stay_small_and_resume_exactly() -> None:
-    loader, sizes, batches, states = mixture(3, batch=5), set(), [], []
+    loader, sizes, batches, texts = mixture(3, batch=5), set(), [], []
     for batch in loader:
         batches.append(batch)
-        states.append(json.dumps(loader.state_dict()))
-        sizes.add(len(states[-1]))
+        texts.append(json.dumps(loader.state_dict()))
+        sizes.add(len(texts[-1]))
         if loader.step == 60:
             break
         loader.set_weights([1 + loader.step / 7, 2, 3])
@@ -149,21 +165,72 @@ def test_many_changes_stay_small_and_resume_exactly() -> None:
     assert_same_batches(batches, [loader.batch_at(i) for i in range(60)])
     for step in (0, 1, 5, 30, 57):
         fresh = mixture(3, batch=5)
-        fresh.load_state_dict(json.loads(states[step]))
+        fresh.load_state_dict(json.loads(texts[step]))
         fresh.set_weights([1 + fresh.step / 7, 2, 3])  # the state was saved just before this change
         rest = []
         for batch in fresh:
             rest.append(batch)
-            assert json.dumps(fresh.state_dict()) == states[fresh.step - 1]
+            assert json.dumps(fresh.state_dict()) == texts[fresh.step - 1]
             if fresh.step == 60:
                 break
             fresh.set_weights([1 + fresh.step / 7, 2, 3])
         assert_same_batches(batches[step + 1 :], rest, f"resumed after step {step}")
     at = mixture(3, batch=5)
-    at.load_state_dict(json.loads(states[57]))
+    at.load_state_dict(json.loads(texts[57]))
     with pytest.raises(ps.UsageError, match="a step number of at least"):
         at.batch_at(3)
     assert at.batch_at(57)["x"].tolist() == batches[57]["x"].tolist()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])
+def test_forty_sources_with_many_changes_are_under_1_kb_and_resume_exactly(scale: float) -> None:
+    loader, draw, saved = mixture(40), random.Random(5), {}
+    for step, batch in enumerate(loader, 1):
+        saved[step] = (json.dumps(loader.state_dict()), batch["x"].tolist())
+        assert len(saved[step][0]) < 1024
+        if step == 51:
+            break
+        loader.set_weights([draw.random() * scale for _ in range(40)])
+    for step in (1, 2, 30, 50, 51):
+        fresh = mixture(40)
+        fresh.load_state_dict(json.loads(saved[step][0]))
+        assert json.dumps(fresh.state_dict()) == saved[step][0]
+        assert (saved[step][1], fresh.batch_at(step)["x"].tolist()) == _last_and_next(step)
+    late = json.loads(saved[51][0])
+    late |= {"n": late["n"] + 8 * 10**12, "step": late["step"] + 10**12}
+    late["check"] = states._checksum({name: value for name, value in late.items() if name != "check"})
+    fresh = mixture(40)
+    fresh.load_state_dict(late)
+    for _ in range(2):
+        after(fresh, 1)
+        fresh.set_weights([draw.random() * scale for _ in range(40)])
+    assert len(json.dumps(after(fresh, 1))) < 1024, "also late in a run"
+
+
+@cache
+def _last_and_next(step: int) -> tuple[list[int], list[int]]:
+    """Batch `step` of the run, and the next one if the weights stay."""
+    loader, draw = mixture(40), random.Random(5)
+    run = iter(loader)
+    for at in range(1, step + 1):
+        last = next(run)["x"].tolist()
+        if at < step:
+            loader.set_weights([draw.random() for _ in range(40)])
+    return last, next(run)["x"].tolist()
+
+
+def test_weights_of_an_earlier_version_keep_all_their_digits() -> None:
+    draw = random.Random(6)
+    weights = [draw.random() for _ in range(40)]
+    state = after(mixture(40), 3)
+    del state["check"]
+    state |= {"mix": [[16, weights]]}
+    loader = mixture(40)
+    loader.load_state_dict(state)
+    assert loader.definition.origin.stages == ((16, tuple(weights)),)
+    again = mixture(40)
+    again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert again.definition.origin.stages == ((16, tuple(weights)),)
 
 
 @pytest.mark.parametrize("batch", [5, 10])

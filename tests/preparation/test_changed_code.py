@@ -200,21 +200,29 @@ def test_values_that_a_run_changes_do_not_change_its_states(monkeypatch: pytest.
     assert loader.state_dict()["code"] == before
 
 
-@pytest.mark.parametrize("use", [
+USES = [
     "import pk.sub\ndef f(r): return {'text': pk.sub.h(r['text'])}",
     "from pk import sub\ndef f(r): return {'text': sub.h(r['text'])}",
     "def f(r):\n    from pk.sub import h\n    return {'text': h(r['text'])}",
     "def f(r):\n    from pk import sub\n    return {'text': sub.h(r['text'])}",
     "def f(r):\n    import pk.sub\n    return {'text': pk.sub.h(r['text'])}",
     "from pk.sub import o\ndef f(r): return {'text': o.go(r['text'])}",
-])  # fmt: skip
-def test_code_in_modules_of_ones_own(use: str, tmp_path: Path) -> None:
+]
+
+
+def test_code_in_modules_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "pk").mkdir()
     (tmp_path / "pk/__init__.py").write_text("")
-    script = f"import penstock as ps\n{use}\n" + (
-        "p = ps.from_texts(['ab']).map(f).tokenize('bytes', eos=False, cache_dir='cache', show_progress=False)\n"
-        "state = ps.from_texts(['ab']).map(f).batch(1).to_numpy().state_dict()\n"
-        "print(len(p.peek(1)[0]['input_ids']), state.get('code'))"
+    for number, use in enumerate(USES):
+        (tmp_path / f"use{number}.py").write_text(use)
+    script = (
+        "import importlib, penstock as ps\n"
+        f"for number in range({len(USES)}):\n"
+        "    f = importlib.import_module(f'use{number}').f\n"
+        "    cache = f'cache{number}'\n"
+        "    p = ps.from_texts(['ab']).map(f).tokenize('bytes', eos=False, cache_dir=cache, show_progress=False)\n"
+        "    state = ps.from_texts(['ab']).map(f).batch(1).to_numpy().state_dict()\n"
+        "    print(len(p.peek(1)[0]['input_ids']), state.get('code'))"
     )
     seen = []
     for times in (1, 3, 1):
@@ -226,6 +234,7 @@ def test_code_in_modules_of_ones_own(use: str, tmp_path: Path) -> None:
             [sys.executable, "-B", "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{SRC}"},
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        seen.append(ran.stdout.split())
-    assert [length for length, _ in seen] == ["2", "6", "2"]
-    assert seen[0] == seen[2] and seen[0][1] != seen[1][1]
+        seen.append([line.split() for line in ran.stdout.splitlines()])
+    for use, first, second, third in zip(USES, *seen, strict=True):
+        assert [first[0], second[0], third[0]] == ["2", "6", "2"], use
+        assert first == third and first[1] != second[1], use

@@ -55,13 +55,34 @@ class Data:
 
 @dataclass(frozen=True)
 class Pipe:
-    """A pipeline as data: a file or a mixture, and verbs."""
+    """A pipeline as data: a file or several pipelines (`how`), and verbs."""
 
     origin: Data | tuple[Pipe, ...]
     verbs: tuple[Verb, ...]
     weights: tuple[float, ...] = ()
     seed: int = 0
     stop: str = "all"
+    how: str = "mix"
+
+    @property
+    def rejects(self) -> bool:
+        below = any(p.rejects for p in self.origin) if isinstance(self.origin, tuple) else False
+        return below or any(v.name in ("filter", "skip_errors") for v in self.verbs)
+
+    @property
+    def moves(self) -> bool:
+        """Whether an exact filter may not follow: a shuffle, a mixture, or a bad record that it would meet."""
+        if isinstance(self.origin, Data):
+            below = any(self.origin.fates)
+        else:
+            below = self.how == "mix" or any(p.moves for p in self.origin)
+        return below or any(v.name in ("shuffle", "window_shuffle") for v in self.verbs)
+
+    @property
+    def draws(self) -> bool:
+        """Whether rows may not be cached: a function draws random numbers."""
+        below = any(p.draws for p in self.origin) if isinstance(self.origin, tuple) else False
+        return below or any(v.random and v.name in ("map", "map_batches") for v in self.verbs)
 
     @property
     def filters(self) -> bool:
@@ -112,6 +133,23 @@ def applied(pipeline: ps.Pipeline, verb: Verb) -> ps.Pipeline:
         return pipeline.filter(lambda r: keeps(r["n"], residue))
     if verb.name == "skip_errors":
         return pipeline.skip_errors()
+    if verb.name == "zip":
+        other = ps.from_arrays({"other": np.arange(len(pipeline.rows()))})
+        return pipeline.zip(other).drop("other") if verb.random else pipeline.zip(other).select(*COLUMNS)
+    if verb.name == "enumerate":
+        return pipeline.enumerate("number").drop("number")
+    if verb.name == "exact":
+        return pipeline.filter(lambda r: keeps(r["n"], residue), exact=True)
+    if verb.name == "flat_map":
+        return pipeline.flat_map(lambda r: [r, r], 2 if verb.random else None)
+    if verb.name == "split":
+        return pipeline.split({"most": 0.8, "rest": None}, seed=residue, shuffle=verb.random)["most"]
+    if verb.name == "cache":
+        return pipeline.cache(memory=1 << 20 if verb.random else None)
+    if verb.name == "unbatch":
+        return pipeline.batch(residue, remainder="short" if verb.random else "drop").unbatch()
+    if verb.name == "rename":
+        return pipeline.rename({"n": "fate", "fate": "n"}).rename({"fate": "n", "n": "fate"})
     return getattr(pipeline, verb.name)(verb.argument)  # type: ignore[no-any-return]
 
 
@@ -126,11 +164,20 @@ def pipeline_of(pipe: Pipe, folder: Path, twin: bool) -> ps.Pipeline:
         made = ps.read_jsonl(path, fields=COLUMNS)
     else:
         parts = [pipeline_of(p, folder, twin) for p in pipe.origin]
-        made = ps.mix(parts, pipe.weights, seed=pipe.seed, stop=pipe.stop)  # type: ignore[arg-type]
+        made = combined(pipe, parts)
     for verb in pipe.verbs:
         if not (twin and verb.name in ("filter", "skip_errors")):
             made = applied(made, verb)
     return made
+
+
+def combined(pipe: Pipe, parts: list[ps.Pipeline]) -> ps.Pipeline:
+    if pipe.how == "concat":
+        return ps.concat(parts)
+    if pipe.how == "interleave":
+        ends = ("continue", "stop", "restart")
+        return ps.interleave(parts, at_end=ends[pipe.seed % 3])  # type: ignore[arg-type]
+    return ps.mix(parts, pipe.weights, seed=pipe.seed, stop=pipe.stop)  # type: ignore[arg-type]
 
 
 def line(data: Data, n: int, twin: bool) -> str:
@@ -198,6 +245,7 @@ def pipes(draw: Any, depth: int = 2, names: Iterator[int] | None = None) -> Pipe
         origin = tuple(draw(pipes(depth=depth - 1, names=names)) for _ in range(count))
         weights = tuple(draw(st.sampled_from([1.0, 2.0, 3.5])) for _ in range(count))
         extra = {"weights": weights, "seed": draw(st.integers(0, 3)), "stop": draw(st.sampled_from(["all", "first"]))}
+        extra["how"] = draw(st.sampled_from(["mix", "mix", "concat", "interleave"]))
     else:
         kind = draw(st.sampled_from(["f", "a"]))
         fate = st.sampled_from(["", "", "", "", POISON, BROKEN if kind == "f" else NULL])
@@ -206,15 +254,28 @@ def pipes(draw: Any, depth: int = 2, names: Iterator[int] | None = None) -> Pipe
         origin = Data(f"{kind}{next(names)}", ("", *fates[1:]))
     pipe = Pipe(origin, (), **extra)
     for _ in range(draw(st.integers(0, 5))):
-        pipe = replace(pipe, verbs=(*pipe.verbs, draw(verbs(pipe.filters))))
+        pipe = replace(pipe, verbs=(*pipe.verbs, draw(verbs(pipe.filters, pipe.rejects, pipe.moves, pipe.draws))))
     return pipe
 
 
 @st.composite
-def verbs(draw: Any, filtered: bool) -> Verb:
-    content = ["map", "map", "map_batches", "filter", "skip_errors", "skip_errors"]
-    name = draw(st.sampled_from(content if filtered else [*content, "shuffle", "take", "skip", "repeat"]))
-    argument = {"filter": st.integers(1, 6), "take": st.integers(6, 30), "skip": st.integers(0, 3)}
+def verbs(draw: Any, filtered: bool, rejecting: bool, moving: bool, drawing: bool) -> Verb:
+    content = ["map", "map", "map_batches", "filter", "skip_errors", "skip_errors", "rename"]
+    content += [] if rejecting else ["zip", "enumerate"]
+    content += [] if rejecting or moving else ["flat_map"]
+    content += [] if rejecting or moving else ["exact", "exact", "split"]
+    content += [] if rejecting or moving or drawing else ["cache", "cache"]
+    positions = ["shuffle", "window_shuffle", "take", "skip", "repeat", "sample", "unbatch"]
+    name = draw(st.sampled_from(content if filtered else [*content, *positions]))
+    argument = {
+        "filter": st.integers(1, 6),
+        "take": st.integers(6, 30),
+        "sample": st.integers(1, 12),
+        "exact": st.integers(1, 6),
+        "window_shuffle": st.integers(1, 9),
+        "unbatch": st.integers(1, 4),
+        "skip": st.integers(0, 3),
+    }
     drawn = draw(argument.get(name, st.integers(1, 2)))
     return Verb(name, drawn, random=draw(st.booleans()), batched=draw(st.booleans()))
 
@@ -237,8 +298,9 @@ def entry_of(entry: dict[str, Any]) -> tuple[str, int, str]:
 
 
 @pytest.fixture(params=[1024, 7], ids=["one block", "many blocks"])
-def rows_per_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+def rows_per_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> int:
     monkeypatch.setattr(pipeline_texts, "ROWS", request.param)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
     return int(request.param)
 
 

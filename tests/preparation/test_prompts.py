@@ -119,21 +119,21 @@ def test_a_run_that_was_cut_off_goes_on_and_gives_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = records(2000)  # several chunks
-    whole = prepare_prompts(source, alpaca(), tmp_path / "whole", shard_tokens=1000)
+    whole = prepare_prompts(source, alpaca(), tmp_path / "whole", shard_tokens=20_000)
     real, done = Journal.add, []
 
-    def dies(self: Journal, entry: Any) -> None:
-        real(self, entry)
-        done.append(entry)
+    def dies(self: Journal, *record: Any) -> None:
+        real(self, *record)
+        done.append(record)
         if len(done) == 2:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Journal, "add", dies)
     with pytest.raises(KeyboardInterrupt):
-        prepare_prompts(source, alpaca(), tmp_path / "cut", shard_tokens=1000)
+        prepare_prompts(source, alpaca(), tmp_path / "cut", shard_tokens=20_000)
     monkeypatch.setattr(Journal, "add", real)
     assert not (tmp_path / "cut" / "manifest.json").exists()
-    after = prepare_prompts(source, alpaca(), tmp_path / "cut", shard_tokens=1000)
+    after = prepare_prompts(source, alpaca(), tmp_path / "cut", shard_tokens=20_000)
     assert after.resumed and after.id == whole.id and after.shards > 2
     for path in sorted((tmp_path / "whole").glob("*.tokens")):
         assert path.read_bytes() == (tmp_path / "cut" / path.name).read_bytes()

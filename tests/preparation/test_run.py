@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,9 +76,12 @@ def test_shards_are_cut_and_read_as_one(tmp_path: Path) -> None:
     paths = [write_jsonl(tmp_path / f"{i}.jsonl", [f"{i}-{j} " * 50 for j in range(40)]) for i in range(3)]
     source = JsonlFiles([str(p) for p in paths])
     whole = prepare(source, "bytes", tmp_path / "one")
-    many = prepare(source, "bytes", tmp_path / "many", shard_tokens=1)
+    many = prepare(source, "bytes", tmp_path / "many", shard_tokens=2000)  # far less than a chunk of 4 MB
     assert whole.shards == 1
     assert many.tokens == whole.tokens
+    sizes = [shard.tokens for shard in TokenStore(tmp_path / "many").manifest.shards]
+    longest = max(map(len, documents(TokenStore(tmp_path / "one"))))
+    assert all(2000 <= size < 2000 + longest for size in sizes[:-1]) and sizes[-1] < 2000 + longest
     assert documents(TokenStore(tmp_path / "one")) == documents(TokenStore(tmp_path / "many"))
 
 
@@ -124,22 +128,22 @@ def test_the_same_job_again_does_nothing_and_another_is_refused(tmp_path: Path) 
 def test_an_interrupted_run_goes_on_and_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [write_jsonl(tmp_path / f"{i}.jsonl", [f"{i}-{j} " * 2000 for j in range(600)]) for i in range(2)]
     source = JsonlFiles([str(p) for p in paths])
-    prepare(source, "bytes", tmp_path / "clean", shard_tokens=1)
+    prepare(source, "bytes", tmp_path / "clean", shard_tokens=1_300_000)  # less than a chunk has
     from penstock.preparation.journal import Journal
 
     real, calls = Journal.add, []
 
-    def dies(self: Journal, done: object) -> None:
+    def dies(self: Journal, *record: Any) -> None:
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        real(self, done)
+        real(self, *record)
 
     monkeypatch.setattr(Journal, "add", dies)
     with pytest.raises(KeyboardInterrupt):
-        prepare(source, "bytes", tmp_path / "cut", shard_tokens=1)
+        prepare(source, "bytes", tmp_path / "cut", shard_tokens=1_300_000)
     monkeypatch.setattr(Journal, "add", real)
-    report = prepare(source, "bytes", tmp_path / "cut", shard_tokens=1)
+    report = prepare(source, "bytes", tmp_path / "cut", shard_tokens=1_300_000)
     assert report.resumed
     assert files(tmp_path / "cut") == files(tmp_path / "clean")
 

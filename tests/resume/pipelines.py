@@ -87,6 +87,9 @@ PIPELINES: dict[str, Callable[[int], Pipeline]] = {
     ),
     "skipped errors": lambda b: numbers().shuffle(seed=8).map(fails_sometimes).skip_errors(budget=0.5).batch(b),
     "mix": lambda b: ps.mix([numbers(30).shuffle(seed=1), numbers(70).shuffle(seed=2)], [0.25, 0.75]).batch(b),
+    "mix of names": lambda b: ps.mix(
+        {"web": numbers(31).shuffle(seed=1), "code": ps.mix({"c": numbers(20), "d": numbers(9)})}, {"code": 2, "web": 1}
+    ).batch(b),
     "mix that ends": lambda b: ps.mix([numbers(60).shuffle(seed=1), numbers(90)], stop="all", seed=4).batch(b),
     "mix of mixes, mapped and filtered": lambda b: (
         ps.mix(
@@ -100,11 +103,42 @@ PIPELINES: dict[str, Callable[[int], Pipeline]] = {
         .map(add_noise)
         .batch(b)
     ),
+    "lanes": lambda b: numbers(203).shuffle(seed=3, lanes=6, block=4, window=3).batch(b),
+    "lanes, less than a block each": lambda b: numbers(100).shuffle(seed=3, lanes=32, block=64).batch(b),
+    "lanes of windows": lambda b: tokens().windows(16).shuffle(seed=1, lanes=8, block=5, window=2).batch(b),
+    "lanes, cut and repeated": lambda b: (
+        numbers().skip(7).shuffle(seed=4, lanes=5, block=3, window=2).skip(3).take(130).repeat(2).batch(b)
+    ),
+    "lanes, filtered and mapped": lambda b: (
+        numbers()
+        .filter(odd, batched=True)
+        .shuffle(seed=7, lanes=4, block=8, window=2)
+        .map(add_noise)
+        .filter(not_third)
+        .batch(b)
+    ),
+    "lanes in a mix": lambda b: ps.mix(
+        [numbers(730).shuffle(seed=1, lanes=4, block=2, window=2), numbers(1400).shuffle(seed=2)], [0.5, 0.5]
+    ).batch(b),
+    "lanes in a mix that ends": lambda b: ps.mix(
+        [numbers(61).shuffle(seed=1, lanes=4, block=2), numbers(90).shuffle(seed=5, lanes=8, block=3).repeat()],
+        [0.4, 0.6],
+        stop="first",
+    ).batch(b),
+    "lanes, short remainder": lambda b: (
+        numbers(130).shuffle(seed=1, lanes=8, block=4, window=2).batch(b, remainder="short")
+    ),
+    "lanes, padded remainder": lambda b: (
+        tokens().windows(33).shuffle(seed=1, lanes=8, block=4, window=2).batch(b, remainder="pad")
+    ),
     "short remainder": lambda b: numbers(130).shuffle(seed=1).batch(b, remainder="short"),
     "padded remainder": lambda b: tokens().windows(33).shuffle(seed=1).batch(b, remainder="pad"),
 }
 
 # What a step may not do under another batch size: its result depends on the whole batch by definition.
 WHOLE: dict[str, Callable[[int], Pipeline]] = {
+    "lanes over the whole batch": lambda b: (
+        numbers().shuffle(seed=6, lanes=8, block=4, window=2).batch(b, remainder="pad").map_batches(centred, whole=True)
+    ),
     "map_batches over the whole batch": lambda b: numbers().shuffle(seed=6).batch(b).map_batches(centred, whole=True),
 }

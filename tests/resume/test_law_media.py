@@ -47,6 +47,13 @@ IMAGES: dict[str, Callable[[Path, int], Pipeline]] = {
     "random crops": lambda root, b: (
         read_images(root, "name").shuffle(seed=4).decode_images(16, crop="random", dtype="uint8").skip_errors().batch(b)
     ),
+    "lanes": lambda root, b: (
+        read_images(root, "name")
+        .shuffle(seed=4, lanes=4, block=5, window=2)
+        .decode_images(16, crop="random", dtype="uint8")
+        .skip_errors()
+        .batch(b)
+    ),
     "augmented": lambda root, b: (
         read_images(root, "name")
         .shuffle(seed=4)

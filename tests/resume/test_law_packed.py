@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import pytest
 import penstock as ps
 from penstock import Pipeline
 from penstock.core.columns import Columns
+from penstock.plan.build import build
+from penstock.steps.limit import Repeat
 from penstock.testing import assert_exact_resume
 from penstock.testing.resume import assert_same_batches, batches
 
@@ -52,6 +55,19 @@ PLANNED: dict[str, Callable[[bool], Pipeline]] = {
     "budget, one row a step": lambda e: tokens().shuffle(seed=1).batch_tokens(64, max_rows=1, balance=e),
     "budget, in order": lambda e: tokens().batch_tokens(256, max_rows=5, balance=e),
 }
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_the_order_does_not_depend_on_how_many_rows_are_planned_at_once(name: str) -> None:
+    """Also over many passes of a small source, which are planned in one call."""
+    source = PACKED[name](8).definition
+    steps = [step for step in source.steps if step.batch is None]
+    more = [] if build(source).root.size is None else [Repeat(40)]
+    root = build(replace(source, steps=(*steps, *more))).root
+    many = root.pick(np.arange(4000), 0)
+    for start in range(0, 4000, 250):
+        some = root.pick(np.arange(start, start + 9), 0)
+        assert np.array_equal(some.record, many.record[start : start + 9])
 
 
 @pytest.mark.parametrize("threads", THREADS)

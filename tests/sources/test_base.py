@@ -13,6 +13,7 @@ from penstock.sources.jsonl import JsonlFiles
 from penstock.sources.text import TextFiles
 from penstock.sources.tokens import TokenArray
 
+LINES = {"TextSource", "TextColumnSource", "FileSource", "RangeSource", "StampedSource", "RowsAheadSource"}
 OPTIONAL = [name for name in base.__all__ if name != "Source"]
 
 
@@ -34,12 +35,12 @@ def _text(folder: Path) -> TextFiles:
 @pytest.mark.parametrize(
     ("make", "can"),
     [
-        (lambda _: Texts(["one"]), {"TextSource", "TextColumnSource"}),
+        (lambda _: Texts(["one"]), {"TextSource", "TextColumnSource", "RangeSource"}),
         (lambda _: Arrays({"x": [1]}), {"ColumnSource"}),
         (lambda _: TokenArray(np.arange(4)), {"TokenSource", "LengthSource", "WindowReader", "TokenParts"}),
-        (_images, {"BorrowSource", "NamedSource"}),
-        (_jsonl, {"TextSource", "TextColumnSource", "FileSource"}),
-        (_text, {"TextSource", "TextColumnSource", "FileSource"}),
+        (_images, {"BorrowSource", "ClassSource", "NamedSource"}),
+        (_jsonl, {*LINES, "ColumnSource", "PartialSource"}),
+        (_text, LINES),
     ],
 )
 def test_capabilities(make: Any, can: set[str], tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_fields_have_one_type_each(tmp_path: Path) -> None:
 
 BAD = {
     "not json": (b'{"text": "a"', "valid JSON", "unexpected end", "repair the line"),
-    "not object": (b'["text"]', "a JSON object on each line", "an array: '[\"text\"]'", "one JSON array into lines"),
+    "not object": (b'["text"]', "a JSON object on each line", "an array: '[\"text\"]'", "read by penstock.read_json"),
     "scalar": (b"3", "a JSON object on each line", "a number: '3'", "write {"),
     "missing": (b'{"body": "a"}', "a field 'text'", "only 'body'", "name the field that holds it"),
     "empty": (b"{}", "a field 'text'", "only an empty object", "name the field"),

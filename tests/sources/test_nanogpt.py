@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock.core.errors import StoreError, UsageError
 from penstock.sources.base import TokenSource
 from penstock.sources.nanogpt import open_nanogpt
@@ -104,3 +105,48 @@ def test_the_fingerprint_samples_large_files(tmp_path: Path) -> None:
         changed[place] = 1
         changed.tofile(tmp_path / "b.bin")
         assert open_nanogpt(tmp_path / "b.bin").fingerprint() != base
+
+
+def test_files_behind_urls_are_one_stream_and_a_replaced_one_is_noticed(tmp_path, s3):
+    from penstock.storage import objects
+
+    rng = np.random.default_rng(3)
+    paths, urls = [], []
+    for n, size in enumerate((70, 0, 5, 300)):
+        path = tmp_path / f"{n}.bin"
+        rng.integers(0, 9, size).astype(np.uint16).tofile(path)
+        paths.append(path)
+        urls.append(s3.url(tmp_path.name, path.name))
+        objects.put_new(urls[-1], path, s3.options)
+    local, remote = ps.open_nanogpt(paths, eos_id=0), ps.open_nanogpt(urls, eos_id=0, storage_options=s3.options)
+    here, there = local.definition.origin, pickle.loads(pickle.dumps(remote.definition.origin))
+    assert here.fingerprint() == there.fingerprint()
+    every = np.arange(len(here))
+    assert here.read(every)["input_ids"].tolist() == there.read(every)["input_ids"].tolist()
+    assert [dict(here.locate(n), file="") for n in every] == [dict(there.locate(n), file="") for n in every]
+    for make in (
+        lambda p: p.windows(40, stride=13).shuffle(1),
+        lambda p: p.pack(32).shuffle(2),
+        lambda p: p.shuffle(3).pad(),
+    ):
+        a, b = (make(p).batch(4).to_numpy(threads=2) for p in (local, remote))
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x["input_ids"], y["input_ids"])
+        np.testing.assert_array_equal(b.batch_at(1)["input_ids"], a.batch_at(1)["input_ids"])
+    objects.delete([urls[0]], s3.options)
+    objects.put_new(urls[0], b"1" * 140, s3.options)
+    with pytest.raises(ps.StorageError, match="ETag differs"):
+        there.gather(np.array([0]), 40)
+
+
+def test_text_and_media_are_no_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    lines = b'{"text": "a line of JSON, and nothing else in it at all"}\r\n' * 3
+    for content in (lines, b"\x89PNG\r\n\x1a\n" + bytes(100), b"%PDF-1.7\n" + bytes(100)):
+        path.write_bytes(content + b" " * (len(content) % 2))
+        with pytest.raises(StoreError, match="a bare array of tokens"):
+            open_nanogpt(path)
+    path.write_bytes(lines)
+    assert len(open_nanogpt(path, dtype="uint8").read(np.arange(1))["input_ids"][0]) == len(lines), "bytes are tokens"
+    raw(path, [0x2041] * 20)
+    assert open_nanogpt(path).n_tokens == 20, "a few tokens may look like letters"

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import penstock as ps
 from penstock.core.columns import Ragged
 from penstock.core.errors import BadRecords, DataError, LimitError, StateError, StorageError, UsageError
 from penstock.core.limits import Limits
+from penstock.sources import parquet
 from penstock.sources.base import Source
 from penstock.sources.parquet import ParquetFiles
 
@@ -201,3 +203,83 @@ def test_bomb_by_the_footer(tmp_path: Path) -> None:
     assert len(ParquetFiles(tmp_path / "a.parquet")) == 3
     with pytest.raises(LimitError, match="at most 200 bytes per stored byte"):
         ParquetFiles(tmp_path / "a.parquet", limits=Limits(expansion_free_bytes=1000))
+
+
+def damage_group(path: Path, group: int, column: int = 0) -> None:
+    """Zeroes the pages of one column of one row group."""
+    chunk = pq.ParquetFile(path).metadata.row_group(group).column(column)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    data = bytearray(path.read_bytes())
+    data[start : start + chunk.total_compressed_size] = bytes(chunk.total_compressed_size)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("group", [0, 3, 7])
+@pytest.mark.parametrize("column", [0, 1])
+def test_the_rows_of_a_damaged_group_are_bad_records(tmp_path: Path, group: int, column: int) -> None:
+    path = write(tmp_path / "b.parquet")
+    write(tmp_path / "a.parquet", rows=10, start=100)
+    damage_group(path, group, column)
+    source = ParquetFiles(tmp_path)
+    bad = [i for i in range(60) if source.locate(i) | {"row": 0} == {"file": str(path), "row": 0, "row_group": group}]
+    order = np.random.default_rng(1).permutation(60)
+    for _ in range(2):
+        with pytest.raises(BadRecords) as caught:
+            source.read(order)
+        assert [int(order[e.row]) for e in caught.value.errors] == [i for i in order if i in bad]
+        for error in caught.value.errors:
+            row = int(order[error.row]) - 10
+            assert error.expected == "a readable Parquet file"
+            assert error.where == f"{path}, row {row}, row group {group}"
+    good = np.array([i for i in range(60) if i not in bad])
+    assert len(source.read(good)["n"]) == len(good)
+    assert {name: len(values) for name, values in source.read(np.array([], np.int64)).items()} == {"text": 0, "n": 0}
+
+    rows = ps.read_parquet(tmp_path).shuffle(seed=3).batch(5)
+    with pytest.raises(DataError, match=f"readable Parquet file(.|\n)*{path}, row [0-9]+, row group {group}"):
+        list(rows.to_numpy())
+    skipping = ps.read_parquet(tmp_path, on_error="skip").shuffle(seed=3).batch(5).to_numpy(threads=2)
+    seen = np.concatenate([batch["n"] for batch in skipping])
+    assert len(seen) == 60 and not {i - 10 for i in bad} & set(seen.tolist())
+
+
+@pytest.mark.parametrize("piece", [1, 4 << 20])
+def test_a_damaged_group_is_counted_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(parquet, "PIECE_BYTES", piece)
+    path = write(tmp_path / "a.parquet")
+    damage_group(path, 3)
+    source = ParquetFiles(path)
+    chunks = list(source.iterate())
+    assert [line - 1 for c in chunks for _, line, _ in c.error_positions] == list(range(21, 28))
+    assert [line - 1 for c in chunks for _, line, _ in c.positions] == [*range(21), *range(28, 50)]
+    assert {e.where for c in chunks for e in c.errors} == {f"{path}, row {i}, row group 3" for i in range(21, 28)}
+    for number, chunk in enumerate(chunks):
+        rest = list(source.iterate(chunk.cursor))
+        assert [c.positions for c in rest] == [c.positions for c in chunks[number + 1 :]]
+        assert [c.error_positions for c in rest] == [c.error_positions for c in chunks[number + 1 :]]
+
+    with pytest.raises(DataError, match=f"{path}, row 21, row group 3"):
+        ps.prepare(ps.read_parquet(path), "bytes", tmp_path / "none")
+    ps.prepare(ps.read_parquet(path), "bytes", tmp_path / "store", on_error="skip")
+    store = ps.open_store(tmp_path / "store")
+    assert len(store.rows()) == 43
+    for prepared in (
+        ps.read_parquet(path, on_error="skip").tokenize("bytes"),
+        ps.read_parquet(path).skip_errors().tokenize("bytes"),
+    ):
+        assert len(prepared.rows()) == 43
+
+
+def test_what_is_not_damage_of_a_group_still_stops(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet")
+    damage_group(path, 3)
+    rows = ps.read_parquet(path, on_error="skip").batch(5)
+    good = path.read_bytes()
+    path.write_bytes(good + b"PAR1")
+    with pytest.raises(DataError, match="the file as it was when it was opened"):
+        list(rows.to_numpy())
+    path.unlink()
+    with pytest.raises(StorageError, match="it does not exist"):
+        list(rows.to_numpy())
+    error = parquet.damaged("a", OSError(5, "Input/output error"), 0)
+    assert isinstance(error, StorageError)

@@ -110,7 +110,14 @@ def test_the_side_car_is_used_checked_and_made_anew(tmp_path):
     again = TarShards(path)
     assert os.stat(side).st_mtime_ns == stamp
     assert again.fingerprint() == shards.fingerprint()
-    for damage in (b"", b"junk", original[:-5], original.replace(b'"sizes":[1500', b'"sizes":[1501'), b"x\n{}"):
+    for damage in (
+        b"",
+        b"junk",
+        original[:-5],
+        original.replace(b'"members":', b'"nembers":'),
+        original[:-9] + b"x" + original[-8:],
+        b"x\n{}",
+    ):
         side.write_bytes(damage)
         assert TarShards(path).fingerprint() == shards.fingerprint()
         assert side.read_bytes() == original
@@ -122,24 +129,78 @@ def test_the_side_car_is_used_checked_and_made_anew(tmp_path):
     assert len(TarShards(path)) == 9
 
 
-def test_a_forged_side_car_leads_nowhere(tmp_path):
+COLUMNS = {"starts": "<i8", "offsets": "<i8", "sizes": "<i8", "head_hashes": "<u8", "hashes": "<u8", "keys": "<i8",
+           "record": "<i4", "part": "<i4"}  # fmt: skip
+
+
+def taken_apart(side):
+    """The line of JSON, the columns and the keys of a side-car."""
+    import orjson
+
+    line, _, rest = side.read_bytes().partition(b"\n")[2].partition(b"\n")
+    head, at, columns = orjson.loads(line), 0, {}
+    for name, kind in COLUMNS.items():
+        count = head["records"] + 1 if name == "keys" else head["members"]
+        columns[name] = np.frombuffer(rest, kind, count, at).copy()
+        at += columns[name].nbytes
+    return head, columns, rest[at:]
+
+
+def put_together(side, head, columns, keys):
     import orjson
 
     from penstock.core.hashing import content_id
 
+    body = orjson.dumps(head) + b"\n" + b"".join(c.tobytes() for c in columns.values()) + keys
+    side.write_bytes(content_id([body]).encode() + b"\n" + body)
+
+
+def test_a_forged_side_car_leads_nowhere(tmp_path):
     path = pack(tmp_path / "a.tar", list(members()))
     side = tmp_path / "a.tar.penstock-index.json"
     TarShards(path)
-    body = orjson.loads(side.read_bytes().partition(b"\n")[2])
-    for column, value in (("offsets", 10**15), ("sizes", -1), ("starts", -5), ("sizes", 2**40), ("hashes", "x")):
-        forged = body | {column: [value] * len(body[column])}
-        text = orjson.dumps(forged)
-        side.write_bytes(content_id([text]).encode() + b"\n" + text)
+    head, columns, keys = taken_apart(side)
+    good = side.read_bytes()
+    put_together(side, head, columns, keys)
+    assert side.read_bytes() == good
+    forged = [("offsets", 10**15), ("sizes", -1), ("starts", -5), ("sizes", 2**40), ("keys", 10**9), ("record", 0),
+              ("record", 10**6), ("record", -7), ("part", -1), ("part", 99), ("part", 0)]  # fmt: skip
+    for column, value in forged:
+        put_together(side, head, columns | {column: np.full_like(columns[column], value)}, keys)
         assert TarShards(path).read(np.array([0]))["cls"].tolist() == [b"0"]
-    text = orjson.dumps(body | {"hashes": [5] * len(body["hashes"])})
-    side.write_bytes(content_id([text]).encode() + b"\n" + text)
+        assert side.read_bytes() == good
+    for field, value in (("members", 10**12), ("records", -1), ("key_bytes", "x"), ("parts", 5), ("total", None)):
+        put_together(side, head | {field: value}, columns, keys)
+        assert TarShards(path).read(np.array([0]))["cls"].tolist() == [b"0"]
+        assert side.read_bytes() == good
+    put_together(side, head, columns | {"hashes": np.full_like(columns["hashes"], 5)}, keys)
     with pytest.raises(BadRecords, match="hash differs"):
         TarShards(path).read(np.array([0]))
+
+
+def test_a_side_car_of_the_first_version_is_read(tmp_path):
+    import orjson
+
+    from penstock.core.hashing import content_id
+
+    listed = [*members(), ("README", b"no part"), ("folder/x.é.txt", b"1"), ("folder/x.cls", b"2")]
+    path = pack(tmp_path / "a.tar", listed)
+    side = tmp_path / "a.tar.penstock-index.json"
+    first = TarShards(path, parts=["cls"])
+    head, columns, _ = taken_apart(side)
+    with tarfile.open(path) as tar:
+        names = [os.fsencode(m.name).decode("latin-1") for m in tar]
+    old = {"format": "penstock-tar-index-1", "total": head["total"], "names": names}
+    old |= {name: columns[name].tolist() for name in ("starts", "offsets", "sizes", "head_hashes", "hashes")}
+    body = orjson.dumps(old)
+    side.write_bytes(content_id([body]).encode() + b"\n" + body)
+    stamp = os.stat(side).st_mtime_ns
+    again = TarShards(path, parts=["cls"])
+    assert os.stat(side).st_mtime_ns == stamp and again.indexed and again.skipped == first.skipped == 1
+    assert again.fingerprint() == first.fingerprint()
+    assert again.locate(len(again) - 1) == first.locate(len(first) - 1)
+    rows = np.arange(len(first))
+    assert again.read(rows)["cls"].tolist() == first.read(rows)["cls"].tolist()
 
 
 def test_where_side_cars_go(tmp_path):

@@ -107,8 +107,11 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         TextFiles(tmp_path / "a.txt", mode="word")
     with pytest.raises(UsageError, match="errors as 'strict' or 'replace'"):
         TextFiles(tmp_path / "a.txt", errors="ignore")
-    with pytest.raises(FileMissing, match=r"files ending in .* at .*\n  got:   nothing matches"):
+    with pytest.raises(FileMissing, match=r"files at .*\n  got:   no such file or folder"):
         TextFiles(tmp_path / "no")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileMissing, match=r"files ending in .* at .*\n  got:   nothing matches"):
+        TextFiles(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -281,7 +281,7 @@ def test_wrong_arguments_are_refused_while_building(folder: Path) -> None:
     images = read_images(folder)
     for options, text in (
         ({"size": 0}, "a size of at least 1 x 1"),
-        ({"size": 8, "crop": "middle"}, "crop= one of 'random', 'center', None"),
+        ({"size": 8, "crop": "middle"}, "crop= one of 'random', 'center', 'letterbox', None"),
         ({"size": 8, "dtype": "float16"}, "dtype= one of"),
         ({"size": 8, "flip": 2}, "flip from 0 to 1"),
         ({"size": 8, "dtype": "uint8", "mean": 0.5}, "with mean and std"),

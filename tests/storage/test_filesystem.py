@@ -20,7 +20,7 @@ import pytest
 from penstock.core import hashing, local_files
 from penstock.core.errors import DataError, FileMissing, StorageError, UsageError
 from penstock.core.limits import LIMITS, Limits
-from penstock.core.progress import progress
+from penstock.core.progress import Lines, progress
 from penstock.sources.jsonl import JsonlFiles
 from penstock.storage import filesystem
 
@@ -311,3 +311,49 @@ def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress(1).shown
     monkeypatch.setenv("PENSTOCK_QUIET", "1")
     assert not progress(1).shown
+
+
+def test_progress_in_a_log_is_a_line_for_each_tenth_or_interval() -> None:
+    now, log = 0.0, io.StringIO()
+    lines = Lines(1000, "rows", "writing", file=log, clock=lambda: now)
+    for _ in range(1000):
+        lines.update()
+    lines.close()
+    shown = log.getvalue().splitlines()
+    assert len(shown) == 10 and all(line.startswith("writing: ") for line in shown) and "\r" not in log.getvalue()
+    assert "100%" in shown[-1] and "left" not in shown[-1]
+
+    log = io.StringIO()
+    lines = Lines(None, "B", "verifying", file=log, clock=lambda: now)
+    for second in range(1, 36):
+        now = float(second)
+        lines.update(2000)
+    lines.set_postfix_str("shard 3")
+    lines.close()
+    assert log.getvalue().splitlines() == [
+        "verifying: 20.0 kB, 2.0 kB/s", "verifying: 40.0 kB, 2.0 kB/s", "verifying: 60.0 kB, 2.0 kB/s",
+        "verifying: 70.0 kB, 2.0 kB/s, shard 3",
+    ]  # fmt: skip
+
+    now, log = 0.0, io.StringIO()
+    resumed = Lines(100, "rows", "writing", done=60, file=log, clock=lambda: now)
+    now = 5.0
+    resumed.update(20)
+    assert log.getvalue() == "writing: 80%, 80 of 100 rows, 4 rows/s, 5 s left\n"
+    log.close()
+    resumed.update(20)  # nobody reads the log any more
+
+
+def test_a_folder_lists_links_to_files_but_follows_no_links_to_folders(tmp_path: Path) -> None:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / ".hidden").mkdir()
+    for name in ("b.txt", "deep/a.TXT", ".hidden/c.txt", ".d.txt", "e.jpg"):
+        (tmp_path / "data" / name).write_text("x")
+    (tmp_path / "data" / "loop").symlink_to(tmp_path / "data", target_is_directory=True)
+    (tmp_path / "data" / "link.txt").symlink_to(tmp_path / "data" / "b.txt")
+    (tmp_path / "data" / "broken.txt").symlink_to(tmp_path / "nothing")
+    (tmp_path / "data" / "self.txt").symlink_to(tmp_path / "data" / "self.txt")
+    found = filesystem.expand(str(tmp_path / "data"), suffixes=(".txt",))
+    assert [Path(name).relative_to(tmp_path / "data").as_posix() for name in found] == [
+        "b.txt", "deep/a.TXT", "link.txt",
+    ]  # fmt: skip

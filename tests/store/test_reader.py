@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,28 @@ def test_a_reader_gives_what_gather_gives(
     assert store.sound, "every page of tokens was met"
     with pytest.raises(UsageError, match="windows of 65 tokens inside a stream"):
         store.reader(np.array([0, len(stream) - 64]), 65)
+
+
+@pytest.mark.parametrize("verify", ["first-touch", "off"])
+def test_rows_that_cross_are_checked_together(tmp_path: Path, verify: str) -> None:
+    """What a read costs depends on how many shards a window spans, not on how many windows cross."""
+    docs = some_docs()
+    calls: list[int] = []
+
+    class Counted(TokenStore):
+        def ready(self, part: Any, starts: Any, lengths: Any, /) -> Any:
+            calls.append(1)
+            return super().ready(part, starts, lengths)
+
+    store = Counted(make(tmp_path / "s", docs, list(range(1, len(docs))), page_bytes=4096), verify=verify)
+    stream = np.array([t for d in docs for t in d], np.uint16)
+    starts = np.random.default_rng(3).integers(0, len(stream) - 65, 600)
+    spans = np.diff(np.searchsorted(store.bounds, [starts, starts + 64], "right"), axis=0)[0]
+    assert np.count_nonzero(spans) > 50
+    for read in (partial(store.gather, starts, 65), partial(store.reader(starts, 65), 0, len(starts))):
+        calls.clear()
+        assert (read() == stream[starts[:, None] + np.arange(65)]).all()
+        assert len(calls) <= 2 + spans.max()
 
 
 def test_a_reader_keeps_verifying_until_all_was_seen(tmp_path: Path) -> None:

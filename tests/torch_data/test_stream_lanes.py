@@ -108,7 +108,7 @@ def test_a_number_of_workers_that_does_not_divide_the_shards_is_named(caplog: py
 )
 def test_batches_of_the_builder_do_not_depend_on_workers(sizes: tuple[int, ...], options: dict[str, Any]) -> None:
     want = [listed(loader) for loader in [built(sizes, 0, **options)] for _ in range(2)]
-    for workers in (2, 3, 9):
+    for workers in (2, 9) if not options else (3,):
         loader = built(sizes, workers, persistent=workers == 3, **options)
         assert [listed(loader) for _ in range(2)] == want, workers
     kept = [n for n in numbers(sizes) if options.get("engine") is not not_thirds or n % 3]
@@ -186,13 +186,13 @@ def test_a_state_from_before_lanes_goes_on_in_its_own_order() -> None:
     made = dataset(UNEVEN)
     state = made.state_dict()
     assert state["lanes"] == 8
-    del state["lanes"]
+    del state["lanes"], state["check"]  # as earlier versions wrote it
     state["given"] = [[1, [5]]]
     made.load_state_dict(state)
     assert made.lanes == 1
     assert [r["x"] for r in made] == [r["n"] for r in hf(UNEVEN)][5:]
     loader = built(UNEVEN, 2, persistent=True)
-    old = {name: value for name, value in loader.state_dict().items() if name != "lanes"} | {"n": 8}
+    old = {name: value for name, value in loader.state_dict().items() if name not in ("lanes", "check")} | {"n": 8}
     list(loader)
     loader.load_state_dict(old)
     assert flat(listed(loader)) == [r["n"] for r in hf(UNEVEN)][8:]

@@ -58,8 +58,10 @@ def rows(loader: Any) -> list[Any]:
     return out
 
 
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize(
+    ("name", "start"), [*((name, "spawn") for name in DATASETS), ("GPTDatasetV1", "forkserver"),
+                        *(pytest.param(name, "forkserver", marks=pytest.mark.soak) for name in list(DATASETS)[1:])]
+)  # fmt: skip
 def test_workers_give_the_rows_of_this_process(name: str, start: str, tmp_path: Path) -> None:
     dataset = DATASETS[name](tmp_path)
     expected = rows(DataLoader(dataset, batch_size=4))

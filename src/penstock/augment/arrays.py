@@ -31,10 +31,13 @@ class Arrays(ABC):
         self.abs, self.exp, self.log, self.sqrt = module.abs, module.exp, module.log, module.sqrt
         self.floor = module.floor
         self.cos, self.sinc = module.cos, module.sinc
-        self.flip, self.concatenate = module.flip, module.concatenate
+        self.flip, self.concatenate, self.stack, self.argsort = (
+            module.flip, module.concatenate, module.stack, module.argsort
+        )  # fmt: skip
         self.matmul, self.einsum = module.matmul, module.einsum
-        self.iinfo = module.iinfo
+        self.cumsum, self.iinfo = module.cumsum, module.iinfo
         self.float32, self.int32 = module.float32, module.int32
+        self.rfft, self.irfft = module.fft.rfft, module.fft.irfft
         self.wide: Any = module.float64
         """The most precise float of the framework."""
 
@@ -123,6 +126,18 @@ class Arrays(ABC):
         """From row i, `sizes[k]` entries from `starts[k][i]` on, along axis + k, for each k. Windows may reach outside
         of `x` by up to `margin` entries, which are `fill`."""
 
+    def movechannel(self, x: Any) -> Any:
+        """(rows, a, b) as (rows, b, a)."""
+        return x.swapaxes(1, 2)
+
+    @abstractmethod
+    def histogram(self, values: Any, bins: int) -> Any:
+        """How often 0, 1, ... below `bins` occur in each row of `values` (rows, n), as integers (rows, bins)."""
+
+    @abstractmethod
+    def branches(self, functions: Sequence[Callable[..., Any]], which: Any, x: Any, p: dict[str, Any]) -> Any:
+        """Row i of `x` through `functions[which[i]](xp, x, p)`, which keeps shape and dtype."""
+
     def rot90(self, x: Any, k: Any) -> Any:
         """Images (N, H, W, C) turned by k quarter turns each. Only even k if they are not square.
 
@@ -160,6 +175,10 @@ class Arrays(ABC):
     @abstractmethod
     def apply(self, op: Op, x: Any, p: Drawn) -> Any:
         """One operation on the rows that it was drawn for (`p["on"]`)."""
+
+    def call(self, function: Callable[..., Any], static: tuple[Any, ...], *arrays: Any) -> Any:
+        """`function(xp, *static, *arrays)`; in JAX compiled once for equal `static`, which must be hashable."""
+        return function(self, *static, *arrays)
 
     def run(self, kind: Kind, ops: tuple[Op, ...], x: Any, drawn: Sequence[Drawn]) -> Any:
         """All operations in order on a batch, with the parameters drawn for it."""

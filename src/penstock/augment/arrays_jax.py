@@ -71,7 +71,7 @@ class JaxArrays(Arrays):
         shapes = self.jax.tree.map(
             lambda made: self.jax.ShapeDtypeStruct(made.shape, made.dtype), draw(np.zeros(keys.shape, np.int32))
         )
-        return self.jax.pure_callback(lambda given: draw(np.asarray(given)), shapes, keys, vmap_method="sequential")
+        return self.jax.pure_callback(lambda array: draw(np.asarray(array)), shapes, keys, vmap_method="sequential")
 
     def one_hot(self, labels: Any, classes: int) -> Any:
         return self.jax.nn.one_hot(labels, classes)
@@ -100,12 +100,30 @@ class JaxArrays(Arrays):
 
         return self.jax.vmap(one)(x, *starts)
 
+    def histogram(self, values: Any, bins: int) -> Any:
+        return self.jax.vmap(partial(self.jnp.bincount, length=bins))(values)
+
+    def branches(self, functions: Sequence[Callable[..., Any]], which: Any, x: Any, p: dict[str, Any]) -> Any:
+        def branch(function: Callable[..., Any], x: Any, p: dict[str, Any]) -> Any:
+            return function(self, x[None], {name: value[None] for name, value in p.items()})[0]
+
+        bodies = [partial(branch, function) for function in functions]
+
+        def one(row: Any) -> Any:
+            at, x, p = row
+            return self.jax.lax.switch(at, bodies, x, p)
+
+        return self.jax.lax.map(one, (which, x, p))
+
     def loop(self, count: int, body: Callable[[Any, Any], Any], total: Any) -> Any:
         return self.jax.lax.fori_loop(0, count, body, total)
 
     def apply(self, op: Op, x: Any, p: Drawn) -> Any:
         made = op.apply(self, x, p)
         return made if op.mixes or op.p == 1 else self.where(each(p["on"], x), made, x)
+
+    def call(self, function: Callable[..., Any], static: tuple[Any, ...], *arrays: Any) -> Any:
+        return compiled(function, static)(*arrays)
 
     def run(self, kind: Kind, ops: tuple[Op, ...], x: Any, drawn: Sequence[Drawn]) -> Any:
         return program(kind, ops)(x, tuple(drawn))
@@ -119,3 +137,10 @@ def program(kind: Kind, ops: tuple[Op, ...]) -> Any:
     """The compiled `(batch, parameters) -> batch` of a list of operations."""
     xp = jax_arrays()
     return xp.jax.jit(partial(apply_all, xp, kind, ops))
+
+
+@lru_cache(maxsize=128)
+def compiled(function: Callable[..., Any], static: tuple[Any, ...]) -> Any:
+    """`function(xp, *static, ...)`, compiled."""
+    xp = jax_arrays()
+    return xp.jax.jit(partial(function, xp, *static))

@@ -100,6 +100,18 @@ class NumpyArrays(Arrays):
             out[(i, *before, *write)] = x[(i, *before, *read)]
         return out
 
+    def histogram(self, values: Any, bins: int) -> Any:
+        rows = len(values)
+        shifted = values + np.arange(rows, dtype=np.int64)[:, None] * bins
+        return np.bincount(shifted.ravel(), minlength=rows * bins).reshape(rows, bins).astype(np.int32)
+
+    def branches(self, functions: Sequence[Callable[..., Any]], which: Any, x: Any, p: dict[str, Any]) -> Any:
+        out = np.empty_like(x)
+        for i, branch in enumerate(which.tolist()):  # one row at a time stays in the processor's cache
+            row = slice(i, i + 1)
+            out[row] = functions[branch](self, x[row], {name: values[row] for name, values in p.items()})
+        return out
+
     def rot90(self, x: Any, k: Any) -> Any:
         out = np.empty_like(x)
         for turns in range(4):

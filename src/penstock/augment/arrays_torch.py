@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,18 @@ class TorchArrays(Arrays):
             shape = (len(x), *[-1 if i == k else 1 for i in range(1, x.ndim)])
             real = real & ((one >= 0) & (one < limit)).reshape(shape)
         return self.where(real, made, self.constant(fill, x))
+
+    def histogram(self, values: Any, bins: int) -> Any:
+        ones = self.torch.ones_like(values)
+        zeros = self.torch.zeros((len(values), bins), dtype=values.dtype, device=values.device)
+        return zeros.scatter_add_(1, values.to(self.torch.int64), ones)
+
+    def branches(self, functions: Sequence[Callable[..., Any]], which: Any, x: Any, p: dict[str, Any]) -> Any:
+        out = x.clone()
+        for branch in which.unique().tolist():
+            rows = (which == branch).nonzero()[:, 0]
+            out[rows] = functions[branch](self, x[rows], {name: values[rows] for name, values in p.items()})
+        return out
 
     def _at(self, x: Any, axis: int, indices: Sequence[Any]) -> Any:
         """Row i at the positions `indices[k][i]` of axis + k."""

@@ -19,22 +19,25 @@ from penstock.augment.arrays import Arrays
 from penstock.augment.arrays_jax import jax_arrays
 from penstock.augment.arrays_numpy import NUMPY
 from penstock.augment.arrays_torch import torch_arrays
+from penstock.augment.followers import Followers
 from penstock.augment.kinds import AUDIO, TOKENS, Images, Kind
-from penstock.augment.masks import as_images, back, check_fill, check_others, geometric, names_of
+from penstock.augment.masks import check_fill, check_others, names_of
 from penstock.augment.operations.base import Op, Shape
+from penstock.augment.operations.fit import FiveCrop
 from penstock.augment.operations.mix import Mix
 from penstock.augment.operations.tokens import change_ragged
 from penstock.augment.params import Drawn, draw_all
+from penstock.augment.points import Boxes, Keypoints, declared
 from penstock.core import randomness
-from penstock.core.columns import Column, Columns, Ragged, rows_of, stack
+from penstock.core.arguments import explained_call, explained_class
+from penstock.core.columns import Column, Columns, Ragged, rows_of, stack, strings
 from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
 
 KEYS = "augment_keys"
-PLAIN = Kind()
-"""Of masks: operations get and return them as they are."""
 
 
+@explained_class
 class Augment:
     """Operations in order; `augment(columns, keys)` augments on the host.
 
@@ -44,7 +47,8 @@ class Augment:
     [0, 1]. Other values are refused if an operation clips or fills (inside `jax.jit` they become NaN).
 
     `masks` names columns of class numbers that geometric operations move with the image, the nearest pixel where they
-    resize, `mask_fill` outside. A mask, boxes or keypoints beside the image must be in `masks` or in `ignore`.
+    resize, `mask_fill` outside. `boxes` and `keypoints` (a name, or `Boxes(...)`, `Keypoints(...)`, or several) move
+    too. A mask, boxes or keypoints beside the image must be among them or in `ignore`.
 
     `image`, `audio` and `tokens` name the columns; by default the usual names are tried. With `Mixup` or `Cutmix`:
     `.batch(n).map_batches(augment, whole=True)`.
@@ -68,6 +72,8 @@ class Augment:
         std: float | Sequence[float] | None = None,
         masks: str | Sequence[str] = (),
         mask_fill: int = 0,
+        boxes: str | Boxes | Sequence[Boxes] = (),
+        keypoints: str | Keypoints | Sequence[Keypoints] = (),
         ignore: str | Sequence[str] = (),
     ) -> None:
         for op in ops:
@@ -82,16 +88,25 @@ class Augment:
                 where="Augment(...)",
                 fix="Mixup(classes=10), Cutmix(classes=10): only one-hot labels can be mixed twice",
             )
+        images = [op for op in ops if op.kind == "image"]
+        if any(isinstance(op, FiveCrop) for op in images[:-1]):
+            raise UsageError("FiveCrop as the last operation on images", got=repr(images), where="Augment(...)")
         self.ops = ops
         self.seed = seed
         self.names = {"image": image, "audio": audio, "tokens": tokens}
         self.channels_first = channels_first
         self.kinds = (_normalised(mean, std), AUDIO, TOKENS)
-        self.masks, self.ignore = names_of(masks), names_of(ignore)
-        self.mask_fill = check_fill(mask_fill)
-        if self.masks and any(isinstance(op, Mix) for op in ops):
+        self.ignore = names_of(ignore)
+        self.followers = Followers(
+            names_of(masks),
+            check_fill(mask_fill),
+            declared(boxes, Boxes, "Augment(...)"),
+            declared(keypoints, Keypoints, "Augment(...)"),
+        )
+        if self.followers and any(isinstance(op, Mix) for op in ops):
             fix = "leave Mixup and Cutmix out, or mix in .map_batches() yourself"
-            raise UsageError("no mixing operations with masks=", got=repr(self), where="Augment(...)", fix=fix)
+            expected = "no mixing operations with masks=, boxes= or keypoints="
+            raise UsageError(expected, got=repr(self), where="Augment(...)", fix=fix)
 
     def spec(self) -> dict[str, Any]:
         """The full definition as plain JSON; part of a pipeline's fingerprint.
@@ -111,7 +126,7 @@ class Augment:
         }
         image = self.kinds[0]
         normalised = {"mean": list(image.mean), "std": list(image.std)} if image.std else {}
-        return plain | normalised | ({"masks": list(self.masks), "fill": self.mask_fill} if self.masks else {})
+        return plain | normalised | self.followers.spec()
 
     def __repr__(self) -> str:
         return f"Augment({', '.join(map(repr, self.ops))}, seed={self.seed})"
@@ -124,6 +139,23 @@ class Augment:
         """The parameters that every framework uses, by column name: one dict of arrays per operation."""
         keys = self._keys(columns, keys)
         return {name: self._draw(kind, ops, columns[name], keys) for kind, name, ops in self._work(columns)}
+
+    def drawn(self, columns: dict[str, Any], keys: Any = None) -> dict[str, list[Any]]:
+        """What was drawn for the first row, as plain values by column and operation: `drawn` in `loader.why`.
+
+        >>> from penstock.augment import Flip
+        >>> augment = Augment(Flip(p=1.0))
+        >>> augment.drawn({"image": np.zeros((1, 8, 8, 3), np.uint8)}, augment.keys([0]))
+        {'image': [{'op': 'Flip'}]}
+        """
+        keys = self._keys(columns, keys)[:1]
+        out: dict[str, Any] = {}
+        for kind, name, ops in self._work(columns):
+            column = columns[name]
+            row = np.asarray(column[0])[None] if _is_uneven(column) else column[:1]
+            pairs = zip(ops, self._draw(kind, ops, row, keys), strict=True)
+            out[name] = [{"op": type(op).__name__} | op.describe(p) for op, p in pairs if p["on"][0]]
+        return out
 
     def __call__(self, columns: Columns, keys: Any = None) -> Columns:
         return self.numpy(columns, keys)
@@ -154,7 +186,10 @@ class Augment:
             if kind.name == "image" and any(op.geometric for op in ops):
                 self._check_others(kind, name, batch)
             if _is_uneven(column):
-                out[name] = self._uneven(xp, kind, ops, name, column, keys)
+                if kind.name == "image" and self.followers and xp.host:
+                    out.update(self._uneven_with_followers(name, batch, keys))
+                else:
+                    out[name] = self._uneven(xp, kind, ops, name, column, keys)
                 continue
             column = xp.asarray(column)
             first = kind.channels_first(column, self.channels_first)
@@ -170,33 +205,31 @@ class Augment:
                 if isinstance(op, Mix):
                     out.update(_mix_labels(xp, op, out, p))
             if kind.name == "image":
-                out.update(self._moved_masks(xp, ops, drawn, batch, shape))
-        return out
-
-    def _moved_masks(
-        self, xp: Arrays, ops: tuple[Op, ...], drawn: Sequence[Drawn], batch: dict[str, Any], shape: Shape
-    ) -> dict[str, Any]:
-        """The columns of masks after the geometric operations of images of `shape`."""
-        moving, parameters = geometric(ops, drawn, self.mask_fill)
-        out: dict[str, Any] = {}
-        for name in self.masks:
-            if name not in batch:
-                fix = "name the column of masks: masks='...'"
-                raise UsageError(f"a column {name!r}", got=f"columns {sorted(batch)}", where="Augment, masks=", fix=fix)
-            column, channel = as_images(xp.asarray(batch[name]), name, *shape[:2])
-            out[name] = xp.contiguous(back(xp.run(PLAIN, moving, column, parameters), channel))
+                out.update(self.followers.moved(xp, ops, drawn, batch, shape))
         return out
 
     def _check_others(self, kind: Kind, name: str, batch: dict[str, Any]) -> None:
-        column = batch[name]
-        if _is_uneven(column):
-            if self.masks:
-                fix = "Resize or crop images and masks to one size before"
-                raise UsageError("images of one size with masks=", got=repr(column)[:60], where="Augment", fix=fix)
-            height, width = 0, 0
-        else:
+        column, height, width = batch[name], 0, 0
+        if not _is_uneven(column):
             height, width, _ = kind.row_shape(column, kind.channels_first(column, self.channels_first))
-        check_others(batch, name, frozenset((*self.masks, *self.ignore, KEYS)), height, width)
+        check_others(batch, name, frozenset((*self.followers.columns, *self.ignore, KEYS)), height, width)
+
+    def _uneven_with_followers(self, image: str, batch: dict[str, Any], keys: U64) -> dict[str, Any]:
+        """Images of different sizes and what moves with them: each as a batch of one row."""
+        pixels = (image, *self.followers.masks)
+        names = [image, *(name for name in self.followers.columns if name in batch)]
+        alone = Augment.__new__(Augment)
+        alone.__dict__.update(self.__dict__, ops=tuple(op for op in self.ops if op.kind == "image"))
+        made = []
+        for i in range(len(batch[image])):
+            one = {name: _one_row(batch[name], i, name in pixels) for name in names}
+            made.append(alone.numpy(one, keys[i : i + 1]))
+        if not made:
+            return {}
+        return {
+            name: stack([one[name][0] for one in made]) if name in pixels else np.concatenate([m[name] for m in made])
+            for name in made[0]
+        }
 
     def _uneven(self, xp: Arrays, kind: Kind, ops: tuple[Any, ...], name: str, column: Column, keys: U64) -> Column:
         """Rows of different sizes: tokens in one go, others each as a batch of one row."""
@@ -221,6 +254,8 @@ class Augment:
             made.append(kind.outward(one, row, first)[0])
         if not made:
             return column
+        if kind.name == "audio" and not isinstance(column, Ragged):
+            return strings(made)  # rows of one length by chance still are to be padded
         return Ragged.of(made) if isinstance(column, Ragged) else stack(made)
 
     def _work(self, columns: dict[str, Any]) -> Iterator[tuple[Kind, str, tuple[Op, ...]]]:
@@ -281,8 +316,8 @@ def _joined(words: NDArray[Any]) -> U64:
 def _normalised(mean: float | Sequence[float] | None, std: float | Sequence[float] | None) -> Images:
     if mean is None and std is None:
         return Images()
-    given = (0.0 if mean is None else mean, 1.0 if std is None else std)
-    means, stds = (tuple(float(v) for v in np.atleast_1d(np.asarray(one, np.float64))) for one in given)
+    pair = (0.0 if mean is None else mean, 1.0 if std is None else std)
+    means, stds = (tuple(float(v) for v in np.atleast_1d(np.asarray(one, np.float64))) for one in pair)
     if min(stds) <= 0 or (len(means) != len(stds) and 1 not in (len(means), len(stds))):
         got = f"mean={mean!r}, std={std!r}"
         raise UsageError("mean and std as for decode_images, std above 0", got=got, where="Augment(...)")
@@ -290,6 +325,7 @@ def _normalised(mean: float | Sequence[float] | None, std: float | Sequence[floa
     return Images(means * (count // len(means)), stds * (count // len(stds)))
 
 
+@explained_call
 def carry_keys(columns: Columns, keys: U64) -> Columns:
     """For `.map_batches(carry_keys)`: puts row keys into the batch, for `augment.torch(batch)` or `.jax(batch)` later.
 
@@ -298,6 +334,13 @@ def carry_keys(columns: Columns, keys: U64) -> Columns:
     """
     low, high = keys & np.uint64(0xFFFFFFFF), keys >> np.uint64(32)
     return {**columns, KEYS: np.stack([low, high], 1).astype(np.uint32).view(np.int32)}
+
+
+def _one_row(column: Any, row: int, pixels: bool) -> Any:
+    """One row as a batch; rows that are arrays of their own stay so, except pixels."""
+    if not _is_uneven(column):
+        return column[row : row + 1]
+    return np.asarray(column[row])[None] if pixels else strings([column[row]])
 
 
 def _is_uneven(column: Any) -> bool:

@@ -111,7 +111,7 @@ class Images(Kind):
     def outward(self, made: Any, column: Any, channels_first: bool) -> Any:
         if column.ndim == 3:
             return made[..., 0]
-        return made.swapaxes(2, 3).swapaxes(1, 2) if channels_first else made
+        return made.swapaxes(-1, -2).swapaxes(-2, -3) if channels_first else made
 
     def check_values(self, xp: Arrays, x: Any, ops: Sequence[Op]) -> Any:
         needing = [type(op).__name__ for op in ops if op.needs_range()]

@@ -67,7 +67,7 @@ def back(made: Any, channel: int | None) -> Any:
     """The result in the layout of the column."""
     if channel is None:
         return made[..., 0]
-    return made.swapaxes(2, 3).swapaxes(1, 2) if channel == 1 else made
+    return made.swapaxes(-1, -2).swapaxes(-2, -3) if channel == 1 else made
 
 
 def check_others(columns: dict[str, Any], image: str, known: frozenset[str], height: int, width: int) -> None:
@@ -81,9 +81,13 @@ def check_others(columns: dict[str, Any], image: str, known: frozenset[str], hei
                 f"to know what to do with column {name!r}, which has to move with {image!r}",
                 got="geometric operations, which would leave it as it is",
                 where="Augment",
-                fix=(f"Augment(..., masks={name!r}) moves it too; " if moves else "transform both in .map(); ")
+                fix=f"Augment(..., {_argument(name, moves)}={name!r}) moves it too; "
                 + f"Augment(..., ignore={name!r}) leaves it",
             )
+
+
+def _argument(name: str, mask: bool) -> str:
+    return "masks" if mask else "boxes" if "box" in name else "keypoints"
 
 
 def _is_array(column: Any) -> bool:

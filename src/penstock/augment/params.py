@@ -109,6 +109,14 @@ def beta(keys: U64, alpha: float) -> NDArray[np.float64]:
     return made
 
 
+def dirichlet(keys: U64, alpha: float, count: int) -> NDArray[np.float64]:
+    """Dirichlet(alpha, ...) of `count` numbers for each key: (rows, count)."""
+    logs = np.stack([_log_gamma_draw(keys, alpha, GAMMA + 1000 + 500 * i) for i in range(count)], 1)
+    made = np.exp(logs - logs.max(axis=1, keepdims=True))
+    shares: NDArray[np.float64] = made / made.sum(axis=1, keepdims=True)
+    return shares
+
+
 def _log_gamma_draw(keys: U64, alpha: float, start: int) -> NDArray[np.float64]:
     """Logarithm of a Gamma(alpha) number per key: rejection from a cubed normal on alpha + 1 (Marsaglia and Tsang)."""
     d = alpha + 1 - 1 / 3

@@ -58,7 +58,7 @@ class Conversation(NamedTuple):
     """A record's messages, how many of them are a prompt of their own, and the record's keys they come from."""
 
     messages: list[Message]
-    given: int
+    prompt_turns: int
     keys: set[str]
 
 
@@ -67,29 +67,29 @@ def conversation_of(record: Mapping[str, Any], system: str | None = None) -> Con
 
     >>> conversation_of({"conversations": [{"from": "human", "value": "hi"}]}).messages
     [{'role': 'user', 'content': 'hi'}]
-    >>> conversation_of({"prompt": [{"role": "user", "content": "hi"}], "completion": "yes?"}).given
+    >>> conversation_of({"prompt": [{"role": "user", "content": "hi"}], "completion": "yes?"}).prompt_turns
     1
     """
     keys = {"messages", "conversations", "tools", "documents", "chat_template_kwargs"}
-    given = next((record[key] for key in ("messages", "conversations") if record.get(key) is not None), None)
+    turns = next((record[key] for key in ("messages", "conversations") if record.get(key) is not None), None)
     asked: list[Any] = []
-    if given is None and isinstance(record.get("prompt"), list | tuple):
-        asked, given = list(record["prompt"]), record.get("completion")
-        given = [{"role": "assistant", "content": given}] if isinstance(given, str) else given
+    if turns is None and isinstance(record.get("prompt"), list | tuple):
+        asked, turns = list(record["prompt"]), record.get("completion")
+        turns = [{"role": "assistant", "content": turns}] if isinstance(turns, str) else turns
         keys |= {"prompt", "completion"}
-    elif given is None:
+    elif turns is None:
         text, more = field_text(record, "instruction"), record.get("input") or record.get("context")
-        given = [
+        turns = [
             {"role": "user", "content": f"{text}\n\n{more}" if more else text},
             {"role": "assistant", "content": field_text(record, "output")},
         ]
         keys |= {"input", "context", *(field_key(record, name) or name for name in ("instruction", "output"))}
-    if not isinstance(given, list | tuple) or not given:
-        raise RecordError("a list of messages, at least one", got=repr(given)[:80], fix="repair the record")
-    out = [_message(plain(message), number) for number, message in enumerate([*asked, *given])]
+    if not isinstance(turns, list | tuple) or not turns:
+        raise RecordError("a list of messages, at least one", got=repr(turns)[:80], fix="repair the record")
+    out = [_message(plain(message), number) for number, message in enumerate([*asked, *turns])]
     if system is not None and out[0]["role"] != "system":
         out.insert(0, {"role": "system", "content": system})
-    return Conversation(out, len(out) - len(given) if asked else 0, keys)
+    return Conversation(out, len(out) - len(turns) if asked else 0, keys)
 
 
 def record_variables(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,8 +105,8 @@ def record_variables(record: Mapping[str, Any]) -> dict[str, Any]:
             got=repr(more)[:80],
             fix="repair the record",
         )
-    given = {name: plain(record[name]) for name in ("tools", "documents") if record.get(name) is not None}
-    return {**plain(more or {}), **given}
+    extra = {name: plain(record[name]) for name in ("tools", "documents") if record.get(name) is not None}
+    return {**plain(more or {}), **extra}
 
 
 def _message(message: Any, number: int) -> Message:
@@ -194,21 +194,23 @@ class Rendered:
 
 
 def chat_template_of(
-    given: Any, tokenizer: Tokenizer, source: str | None = None, variables: Mapping[str, Any] | None = None,
+    original: Any, tokenizer: Tokenizer, source: str | None = None, variables: Mapping[str, Any] | None = None,
     date: Any = None,
 ) -> ChatTemplate:  # fmt: skip
     """The template in `source`, else the tokenizer's own, with the tokenizer's special tokens and the user's variables.
 
-    `given` is the tokenizer as the user passed it, `tokenizer` what it became.
+    `original` is the tokenizer as the user passed it, `tokenizer` what it became.
     """
-    source = own_template(given) if source is None else source
+    source = own_template(original) if source is None else source
     if source is None:
         raise UsageError(
             "a chat template",
-            got=f"{given!r} without one" if isinstance(given, str) else f"a {type(given).__name__} without one",
+            got=f"{original!r} without one"
+            if isinstance(original, str)
+            else f"a {type(original).__name__} without one",
             fix="pass chat_template=... with the Jinja source the model was trained with",
         )
-    template = ChatTemplate(source, {**special_names(given, tokenizer), **_checked(variables)}, date_of(date))
+    template = ChatTemplate(source, {**special_names(original, tokenizer), **_checked(variables)}, date_of(date))
     with suppress(RecordError, LimitError):  # a template may refuse this conversation; it may not lack a token
         template.render([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
     return template

@@ -24,6 +24,7 @@ from penstock.chat.options import check_choices, check_ends, check_types
 from penstock.chat.text_template import TextTemplate, field_text, make_template
 from penstock.collate.schema import OutputSchema
 from penstock.collate.tokens import IGNORE
+from penstock.core.arguments import explained_class
 from penstock.core.errors import LimitError, RecordError, UsageError
 
 Mask = Literal["prompt", "assistant", "last", "none"]
@@ -35,13 +36,14 @@ Encoded = tuple[NDArray[np.int64], NDArray[np.bool_], set[str]]
 _KEPT_ERRORS = 20
 
 
+@explained_class
 class PromptEngine:
     """Turns records into token rows with honest labels.
 
     `template`: `"alpaca"` (instruction, input, output); a format string, whose last field is the response;
     `{"prompt": ..., "response": ...}`; `"chat"`, with the tokenizer's chat template or `chat_template=` in Jinja.
     `mask`: `"prompt"` and `"assistant"` learn every answer and its end token, `"last"` only the last answer, `"none"`
-    every token; of a record with a `prompt` and a `completion` made of messages, `"prompt"` learns the completion's
+    every token; of a record with a `prompt` and a `completion` made of messages, `"prompt"` trains on the completion's
     answers only. `max_length` with `truncation` `"error"`, `"right"` (keep the beginning) or `"left"` (keep the end).
     `eos`: the tokenizer's end token is appended to a text template's response unless False; an integer appends that id;
     chat templates write their own. `bos`: None puts a beginning token where the tokenizer itself would. `system`: text
@@ -84,7 +86,7 @@ class PromptEngine:
         variables: Mapping[str, Any] | None = None,
         date: datetime.date | str | None = None,
     ) -> None:
-        given = {
+        choices = {
             "mask": mask,
             "truncation": truncation,
             "on_error": on_error,
@@ -92,7 +94,7 @@ class PromptEngine:
             "specials": specials,
             "turn": turn,
         }
-        check_choices(given)
+        check_choices(choices)
         check_types(template, system, schema, max_length)
         self.encoder = Encoder(tokenizer)
         self.template: TextTemplate | ChatTemplate
@@ -198,7 +200,7 @@ class PromptEngine:
         return ids, np.concatenate([np.zeros(len(self._before), bool), trained, ends]), set(read)
 
     def _chat(self, template: ChatTemplate, record: Mapping[str, Any]) -> Encoded:
-        messages, given, read = conversation_of(record, self.system)
+        messages, prompt_turns, read = conversation_of(record, self.system)
         extra = record_variables(record)
         if self.specials == "refuse":
             for number, message in enumerate(messages):
@@ -206,7 +208,7 @@ class PromptEngine:
             for name, value in extra.items():
                 self._check_specials(value, name)
         rendered = Rendered(template, extra)
-        first = given if self.mask == "prompt" else 0
+        first = prompt_turns if self.mask == "prompt" else 0
         answers = [i for i, message in enumerate(messages) if message["role"] == "assistant" and i >= first]
         messages = shown(rendered.text, messages, answers[-1:] if self.mask == "last" else answers)
         if self.mask == "none":

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.collate.tokens import IGNORE
+from penstock.core.arguments import explained_class
 from penstock.core.errors import RecordError, UsageError
 from penstock.tokenizers import as_tokenizer
 
@@ -23,6 +24,7 @@ Overflow = Literal["cut", "error"]
 Ids = NDArray[np.int64]
 
 
+@explained_class
 @dataclass(frozen=True)
 class ImageTokens:
     """What a picture costs: one token for `merge` x `merge` patches of `patch` x `patch` pixels, and `extra` for each.
@@ -75,6 +77,7 @@ class ImageTokens:
         return rows * columns + self.extra
 
 
+@explained_class
 @dataclass(frozen=True)
 class AudioTokens:
     """What a sound costs: one token for `frames` frames of `hop` samples at `sample_rate`, the last one begun counted.
@@ -141,6 +144,7 @@ class Interleaved:
         return out
 
 
+@explained_class
 @dataclass(frozen=True)
 class Interleave:
     """Makes sequences of text and media. `ids` holds the placeholder's token id for each kind: "image", "audio".
@@ -201,8 +205,8 @@ class Interleave:
 
     def count(self, text: str, **media: Any) -> int:
         """Tokens of the sequence before any is cut: what a length budget is to be asked for."""
-        whole = Interleave(self.tokenizer, self.ids, self.image, self.audio, None, "cut", self.brackets)
-        return len(whole(text, **media).ids)
+        unlimited = Interleave(self.tokenizer, self.ids, self.image, self.audio, None, "cut", self.brackets)
+        return len(unlimited(text, **media).ids)
 
     def _run(self, kind: str, fact: Any) -> Ids:
         count = self.image.tokens(*fact) if kind == "image" else self.audio.tokens(fact)

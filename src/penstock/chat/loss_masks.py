@@ -1,7 +1,7 @@
 """The mask compiler: finds which tokens are trained on, without markers in the template and without guessing.
 
 An assistant turn k is what `render(messages[:k + 1])` has beyond `render(messages[:k])` with the generation prompt.
-That is true only if each is a prefix of the whole conversation as rendered; this is checked, turn by turn, and a
+That is true only if each is a prefix of the full conversation as rendered; this is checked, turn by turn, and a
 template that breaks it is an error. The turn's content and end marker are trained on: the header is part of the
 generation prompt, and blank space behind an end marker is never generated. Other trainers include that space, or the
 header as well: see `Turn`. Where the generation prompt says nothing, a turn must begin with its
@@ -57,7 +57,7 @@ def assistant_spans(
     >>> [text[a:b] for turn in ("tail", "whole") for a, b in assistant_spans(render, messages, turn=turn)[1]]
     ['bc</>\\n', '<assistant>bc</>\\n']
     """
-    whole = render(messages, False)
+    full = render(messages, False)
     places = [i for i, message in enumerate(messages) if message["role"] == "assistant" and i >= first]
     if not places:
         raise RecordError(
@@ -65,7 +65,7 @@ def assistant_spans(
             got=f"roles {', '.join(str(m['role']) for m in messages[first:])[:200]}",
             fix="drop the record, or name the answering role 'assistant'",
         )
-    return whole, [_span(render, messages, at, whole, turn, header) for at in (places[-1:] if last_only else places)]
+    return full, [_span(render, messages, at, full, turn, header) for at in (places[-1:] if last_only else places)]
 
 
 def generation_header(render: Render) -> str:
@@ -82,16 +82,16 @@ def generation_header(render: Render) -> str:
     return prompted[len(plain) :] if prompted.startswith(plain) else ""
 
 
-def _span(render: Render, messages: Sequence[Message], at: int, whole: str, turn: Turn, header: str) -> Span:
+def _span(render: Render, messages: Sequence[Message], at: int, full: str, turn: Turn, header: str) -> Span:
     head = render(messages[:at], turn != "whole")  # the generation prompt is the header
-    upto = whole if at == len(messages) - 1 else render(messages[: at + 1], False)
+    upto = full if at == len(messages) - 1 else render(messages[: at + 1], False)
     for name, part in (("the conversation before it", head), ("the conversation up to it", upto)):
-        if not whole.startswith(part):
+        if not full.startswith(part):
             raise RecordError(
-                "a chat template that renders the beginning of a conversation as the beginning of the whole",
-                got=f"at message {at}, {name} renders differently: {_difference(part, whole)}",
+                "a chat template that renders the beginning of a conversation as the beginning of the full text",
+                got=f"at message {at}, {name} renders differently: {_difference(part, full)}",
                 where=f"message {at}",
-                fix=_way_out(render, messages, at, whole, part is head and turn != "whole"),
+                fix=_way_out(render, messages, at, full, part is head and turn != "whole"),
             )
     if len(head) > len(upto):
         raise RecordError(
@@ -107,7 +107,7 @@ def _span(render: Render, messages: Sequence[Message], at: int, whole: str, turn
         _no_header(render, messages, at, head)
     content = messages[at].get("content")
     text = content.strip() if isinstance(content, str) else ""
-    body = whole[start:stop].rstrip()
+    body = full[start:stop].rstrip()
     if turn == "answer" and not (text and body.endswith(text)):  # there is an end marker: mask what follows
         stop = start + len(body)
     return start, stop
@@ -128,36 +128,36 @@ def _no_header(render: Render, messages: Sequence[Message], at: int, head: str) 
     before = one[len(head) : _common_prefix(one, two)]
     if before.strip():
         raise RecordError(
-            "a chat template with a generation prompt, so that the header of a turn can be told from its content",
+            "a chat template with a generation prompt, so that the header is separate from the content",
             got=f"no generation prompt, and {before[:60]!r} before the content",
             where=f"message {at}",
             fix="let the template write the assistant's header when add_generation_prompt is true, or use turn='whole'",
         )
 
 
-def _way_out(render: Render, messages: Sequence[Message], at: int, whole: str, prompted: bool) -> str:
+def _way_out(render: Render, messages: Sequence[Message], at: int, full: str, prompted: bool) -> str:
     """What helps where a prefix is none: it is tried before it is advised."""
     ways = []
-    if prompted and whole.startswith(render(messages[:at], False)):
+    if prompted and full.startswith(render(messages[:at], False)):
         ways.append("use turn='whole', which needs no generation prompt")
     if any(message["role"] == "assistant" for message in messages[at + 1 :]):
         ways.append("use mask='last'")
     return ", or ".join([*ways, "a template for training that keeps earlier turns as they were"])
 
 
-def _common_prefix(part: str, whole: str) -> int:
+def _common_prefix(part: str, full: str) -> int:
     """How far two texts are the same."""
-    return next((i for i, (a, b) in enumerate(zip(part, whole, strict=False)) if a != b), min(len(part), len(whole)))
+    return next((i for i, (a, b) in enumerate(zip(part, full, strict=False)) if a != b), min(len(part), len(full)))
 
 
-def _difference(part: str, whole: str) -> str:
-    at = _common_prefix(part, whole)
+def _difference(part: str, full: str) -> str:
+    at = _common_prefix(part, full)
     low = max(0, at - 10)
-    return f"{part[low : at + 20]!r} where the whole has {whole[low : at + 20]!r}"
+    return f"{part[low : at + 20]!r} where the full text has {full[low : at + 20]!r}"
 
 
 class Encoder:
-    """A tokenizer as the mask compiler needs it: ids of a text, cut at given characters.
+    """A tokenizer as the mask compiler needs it: ids of a text, cut at certain characters.
 
     Special tokens written in the text become their ids, whatever the library's default is; none are added.
     """
@@ -212,20 +212,20 @@ class Encoder:
         exact = self._by_offsets(text, cuts)
         if exact is not None:
             return exact
-        whole = self.encode(text)
+        full = self.encode(text)
         edges = [0, *cuts, len(text)]
         pieces = [self.encode(text[a:b]) for a, b in pairwise(edges)]
         joined = np.concatenate(pieces)
         at = np.cumsum([len(piece) for piece in pieces])[:-1].tolist()
-        if np.array_equal(joined, whole):
-            return whole, at
+        if np.array_equal(joined, full):
+            return full, at
         prefixes = [self.encode(text[:cut]) for cut in cuts]
-        if all(np.array_equal(prefix, whole[: len(prefix)]) for prefix in prefixes):
-            return whole, [len(prefix) for prefix in prefixes]
-        places = [self._by_decoding(text, cut, whole) for cut in cuts]
+        if all(np.array_equal(prefix, full[: len(prefix)]) for prefix in prefixes):
+            return full, [len(prefix) for prefix in prefixes]
+        places = [self._by_decoding(text, cut, full) for cut in cuts]
         proved = [place for place in places if place is not None]
         if len(proved) == len(cuts):
-            return whole, proved
+            return full, proved
         if boundary == "error":
             bad = cuts[places.index(None)]
             raise RecordError(
@@ -300,7 +300,7 @@ class Encoder:
 
 
 def trained_tokens(length: int, cuts: Sequence[int], spans: Sequence[Span]) -> NDArray[np.bool_]:
-    """True for the tokens of each span, given as pairs of positions in `cuts`, which hold token numbers."""
+    """True for the tokens of each span, as pairs of positions in `cuts`, which hold token numbers."""
     mask = np.zeros(length, bool)
     for first, last in spans:
         mask[cuts[first] : cuts[last]] = True
@@ -322,7 +322,7 @@ def check_utf8(text: str) -> None:
 def encode_spans(
     encoder: Encoder, text: str, spans: Sequence[Span], boundary: Boundary = "split"
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Ids of a text, and which of them lie in the given spans of characters.
+    """Ids of a text, and which of them lie in these spans of characters.
 
     >>> ids, trained = encode_spans(Encoder("bytes"), "ab cd", [(3, 5)])
     >>> ids[trained].tolist() == list(b"cd")

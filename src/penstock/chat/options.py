@@ -19,12 +19,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
-def check_choices(given: Mapping[str, Any]) -> None:
+def check_choices(choices: Mapping[str, Any]) -> None:
     """Each value is one of its option's choices.
 
     >>> check_choices({"mask": "last", "turn": "answer"})
     """
-    for name, value in given.items():
+    for name, value in choices.items():
         if value not in CHOICES[name]:
             raise UsageError(
                 f"`{name}` to be one of {', '.join(CHOICES[name])}", got=repr(value)[:80], fix="use one of these"

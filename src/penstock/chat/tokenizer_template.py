@@ -23,20 +23,20 @@ from penstock.tokenizers.base import BaseTokenizer
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
 
-def special_names(given: Any, tokenizer: Tokenizer) -> dict[str, str]:
-    """Text of each special token a template may name: `given` is what the user passed, `tokenizer` what it became.
+def special_names(original: Any, tokenizer: Tokenizer) -> dict[str, str]:
+    """Text of each special token a template may name: `original` is what the user passed, `tokenizer` what it became.
 
     >>> from penstock.tokenizers import as_tokenizer
     >>> special_names("bytes", as_tokenizer("bytes"))
     {}
     """
-    config = _config(_folder(given))
+    config = _config(_folder(original))
     named = tokenizer.added_tokens if isinstance(tokenizer, BaseTokenizer) else tokenizer.special_tokens
     texts = {number: text for text, number in named.items()}
     ids = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id, "pad_token": tokenizer.pad_id}
     found = {}
     for name in _NAMES:
-        value = getattr(given, name, None)
+        value = getattr(original, name, None)
         value = _content(config.get(name)) if value is None else str(value)
         number = ids.get(name)
         if value is None and number is not None:
@@ -44,7 +44,7 @@ def special_names(given: Any, tokenizer: Tokenizer) -> dict[str, str]:
         if value is not None:
             found[name] = value
     # Tokens with names of their own, such as image_token.
-    more = getattr(given, "special_tokens_map", None) or config.get("extra_special_tokens")
+    more = getattr(original, "special_tokens_map", None) or config.get("extra_special_tokens")
     for name, value in more.items() if isinstance(more, Mapping) else ():
         text = _content(value)
         if text is not None and isinstance(name, str) and name.endswith("_token"):
@@ -52,17 +52,17 @@ def special_names(given: Any, tokenizer: Tokenizer) -> dict[str, str]:
     return found
 
 
-def own_template(given: Any) -> str | None:
+def own_template(original: Any) -> str | None:
     """The chat template that belongs to a tokenizer, if it has one: the default among several."""
-    found = getattr(given, "chat_template", None)
-    folder = _folder(given)
+    found = getattr(original, "chat_template", None)
+    folder = _folder(original)
     if found is None and folder is not None:
         file = folder / "chat_template.jinja"
         found = read_template(file) if file.is_file() else _config(folder).get("chat_template")
-    elif found is None and isinstance(given, str) and given != "bytes":  # a hub name, already in the local cache
+    elif found is None and isinstance(original, str) and original != "bytes":  # a hub name, already in the local cache
         library = need("transformers", extra="hf", purpose="to find the tokenizer's chat template")
         with suppress(OSError, ValueError):  # the name of something else, such as a tiktoken encoding
-            found = library.AutoTokenizer.from_pretrained(given, local_files_only=True).chat_template
+            found = library.AutoTokenizer.from_pretrained(original, local_files_only=True).chat_template
     if isinstance(found, list):
         named = [item for item in found if isinstance(item, Mapping)]
         found = {item.get("name"): item.get("template") for item in named}
@@ -87,10 +87,10 @@ def _read(path: Path, most: int) -> str:
         raise UsageError("a file of UTF-8 text", got=str(error), where=str(path), fix="save it as UTF-8") from error
 
 
-def _folder(given: Any) -> Path | None:
-    if not isinstance(given, str | os.PathLike):
+def _folder(original: Any) -> Path | None:
+    if not isinstance(original, str | os.PathLike):
         return None
-    text = os.fspath(given)
+    text = os.fspath(original)
     return Path(text) if os.path.isdir(text) else Path(text).parent if os.path.isfile(text) else None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ def command(commands: Any, name: str, does: str, run: Run, *, examples: Sequence
         allow_abbrev=False,
     )
     parser.set_defaults(run=run)
+    _add_storage(parser)
     return parser
 
 
@@ -55,6 +58,33 @@ def seconds(text: str) -> float:
     return value
 
 
+def duration(text: str) -> float:
+    """Parses a time span with a unit, s, m, h or d; in seconds.
+
+    >>> duration("90s"), duration("1.5h"), duration("7d")
+    (90.0, 5400.0, 604800.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"expected a number and s, m, h or d, as 12h, got {text!r}")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+
+
+def amount(text: str) -> float:
+    """Parses a number of at least 0; an integer stays one.
+
+    >>> amount("64e9"), amount("0.02")
+    (64000000000, 0.02)
+    """
+    try:
+        value = float(text.replace("_", ""))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e30:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got {text!r}")
+    return int(value) if value.is_integer() else value
+
+
 def budget(text: str) -> int | float:
     """Parses the number of records that may be skipped: a count, or a share below 1.
 
@@ -70,9 +100,41 @@ def budget(text: str) -> int | float:
     return value
 
 
+def add_allow(parser: Any) -> None:
+    """Adds `--allow`."""
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="MODULE",
+        help="module from which a configuration may import functions; may be repeated (default: none). Runs its code",
+    )  # fmt: skip
+
+
 def add_json(parser: Any) -> None:
     """Adds `--json`."""
     parser.add_argument("--json", action="store_true", help="print one JSON value on stdout")
+
+
+def _add_storage(parser: Any) -> None:
+    """Adds `--storage-option`, which every command has: `main` makes it the default of all URLs."""
+    parser.add_argument(
+        "--storage-option", type=named_value, action="append", metavar="NAME=VALUE",
+        help="option of the object store's client, such as endpoint=http://host; may be repeated (default: credentials "
+        "and endpoint from the environment)",
+    )  # fmt: skip
+
+
+def named_value(text: str) -> tuple[str, Any]:
+    """Parses NAME=VALUE; the value is JSON, or else text.
+
+    >>> named_value("thinking=false"), named_value("day=1 May")
+    (('thinking', False), ('day', '1 May'))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
 
 
 def add_texts(parser: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.cli import console
 from penstock.cli.arguments import add_json, add_tokenizer, add_windows, command, number
-from penstock.view.visible import figure
+from penstock.markup.visible import figure
 
 
 def add(commands: Any) -> None:

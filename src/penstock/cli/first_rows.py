@@ -6,6 +6,8 @@ up in its table.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,34 +15,58 @@ import numpy as np
 
 from penstock.cli import media
 from penstock.core.columns import row
-from penstock.core.errors import RecordError
-from penstock.core.limits import LIMITS
-from penstock.sources import json_fields, jsonl, splits
-from penstock.sources.cutting import Piece
-from penstock.sources.formats import Format, Options
-from penstock.sources.json_records import read_array
-from penstock.sources.lines import LineFiles, place
-from penstock.sources.text import TextFiles
+from penstock.core.errors import BadRecords, UsageError
+from penstock.sources import splits
+from penstock.sources.formats import DATASETS, Format, Options
 from penstock.view.documents import beginning, decoded
 from penstock.view.documents import place as document_place
+from penstock.view.front import first_json_lines, first_texts
 
 _MOST_IDS = 512
+_HAVE_SPLITS = ("tfds", "hf splits")  # their openers know their splits
 
 
 def records(path: str, found: Format, by: str, split: str | None, rows: int) -> list[dict[str, Any]]:
-    """`{"where", "record"}` or `{"where", "error"}` of the first records of a path."""
+    """`{"where", "record"}` or `{"where", "error"}` of the first records of a path, or of one split of it."""
+    paths = of_split(path, found, split)
     if found.name in media.KINDS:
-        return media.first(path, found, rows)
+        return media.first(paths, found, rows)
     if found.name == "jsonl":
-        array = read_array(splits.data_files(path, found.suffixes))
-        if array is not None:
-            return [{"where": f"{path}, record {at}", "record": _fields(one)} for at, one in enumerate(array[:rows])]
-        return _json_lines(path, rows)
+        return first_json_lines(paths, rows)
     if found.name == "text":
-        return _texts(path, by, rows)
-    source = found.open(path, Options(every_field=True, split=split or "train"))
-    columns = source.read(np.arange(min(rows, len(source))))
-    return [{"where": _where(source.locate(i), path), "record": row(columns, i)} for i in range(min(rows, len(source)))]
+        return first_texts(paths, by, rows)
+    source = found.open(paths[0] if found in DATASETS else paths, Options(every_field=True, split=split or "train"))
+    return [_numbered(source, i, path) for i in range(min(rows, len(source)))]
+
+
+def _numbered(source: Any, number: int, path: str) -> dict[str, Any]:
+    where = _where(source.locate(number), path)
+    try:
+        return {"where": where, "record": row(source.read(np.array([number])), 0)}
+    except BadRecords as error:
+        return {"where": where, "error": str(error)}
+
+
+def of_split(path: str, found: Format, split: str | None) -> list[str]:
+    """The files of a split of a path; for images and audio its folder. Without a split the path itself."""
+    if split is None or found.name in _HAVE_SPLITS:
+        return [path]
+    if found.name in (*media.FOLDERS, "mds") and os.path.isdir(path):
+        folders = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and splits.is_data(entry.name))
+        return [os.path.join(path, splits.choose(folders, split, path))]
+    if found in DATASETS:
+        raise UsageError(
+            "a dataset that has splits", got=f"--split {split} for {found.title}", where=path, fix="leave out --split"
+        )
+    return splits.split_files(path, split, suffixes=found.suffixes)
+
+
+def of_config(path: str, rows: int, allow: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The first rows of the pipeline that a configuration describes."""
+    from penstock.read.config import from_config
+
+    found = from_config(path, allow_functions=allow).peek(rows)
+    return [{"where": f"{path}, row {at}", "record": one} for at, one in enumerate(found)]
 
 
 def named(name: str, split: str | None, rows: int) -> list[dict[str, Any]]:
@@ -53,45 +79,9 @@ def named(name: str, split: str | None, rows: int) -> list[dict[str, Any]]:
     return [{"where": f"{name}, row {at}", "record": one} for at, one in enumerate(taken)]
 
 
-def _fields(record: Any) -> dict[str, Any]:
-    return record if isinstance(record, dict) else {"value": record}
-
-
 def _where(facts: dict[str, Any], path: str) -> str:
-    return f"{facts.get('file', path)}, row {facts.get('row', facts.get('record'))}"
-
-
-def _texts(path: str, by: str, rows: int) -> list[dict[str, Any]]:
-    source = TextFiles([path], mode=by)
-    found: list[dict[str, Any]] = []
-    for chunk in source.iterate():
-        good = zip(chunk.positions, chunk.texts, strict=True)
-        bad = zip(chunk.error_positions, chunk.errors, strict=True)
-        here = [(at, {"record": {"text": text}}) for at, text in good] + [(at, {"error": str(e)}) for at, e in bad]
-        for (file, line, _), entry in sorted(here, key=lambda pair: pair[0]):
-            found.append({"where": f"{source.paths[file]}, line {line}"} | entry)
-        if len(found) >= rows:
-            break
-    return found[:rows]
-
-
-def _json_lines(path: str, rows: int) -> list[dict[str, Any]]:
-    files = LineFiles([path], limits=LIMITS, suffixes=jsonl.SUFFIXES)
-    found: list[dict[str, Any]] = []
-
-    def parse(piece: Piece, name: str) -> tuple[list[str], list[tuple[int, RecordError]]]:
-        for i, (start, stop) in enumerate(zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)):
-            where = place(name, int(piece.lines[i]), piece.offset + start)
-            try:
-                found.append({"where": where, "record": json_fields.load(piece.data[start:stop], where)})
-            except RecordError as error:
-                found.append({"where": where, "error": str(error)})
-        return [""] * len(piece.starts), []
-
-    for _ in files.chunks(parse, size=1 << 16):
-        if len(found) >= rows:
-            break
-    return found[:rows]
+    kind = next((name for name in ("row", "record", "line") if name in facts), "record")
+    return f"{facts.get('file', path)}, {kind} {facts.get(kind)}"
 
 
 def documents(source: Any, tokenizer: Any, rows: int) -> list[dict[str, Any]]:

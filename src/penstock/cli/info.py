@@ -33,11 +33,12 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli.inputs import open_tokens
     from penstock.sources.formats import format_of
 
-    found = format_of(args.path)
+    options = dict(args.storage_option or []) or None
+    found = format_of(args.path, options)
     if found.name == "store":
         from penstock.store.verify import info
 
-        facts = info(args.path)
+        facts = info(args.path, options)
     elif found.kind == "tokens":
         facts = open_tokens(args.path, args.dtype, args.split_id).describe()
     elif found.name in media.KINDS:
@@ -50,12 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _records(path: str, found: Format) -> dict[str, Any]:
     from penstock.sources.formats import Options
-    from penstock.sources.json_records import read_array
-    from penstock.sources.splits import data_files
 
-    if found.name == "jsonl" and (array := read_array(data_files(path, found.suffixes))) is not None:
-        fields = list(array[0]) if array and isinstance(array[0], dict) else []
-        return {"kind": "JSON array", "records": len(array), "fields": fields}
     source = found.open(path, Options(every_field=True))
     records = len(source)  # for lines this is one scan, and `describe` knows more after it
     return {**source.describe(), "records": records}
@@ -77,8 +73,8 @@ def _show(facts: dict[str, Any]) -> None:
     for shard in shards[:_SHOWN_SHARDS]:
         facts_of = f"{shard['documents']:,} documents, {shard['tokens']:,} tokens, {console.size(shard['bytes'])}"
         console.out(f"  {shard['name']}: {facts_of}")
-    if len(shards) > _SHOWN_SHARDS:
-        console.out(f"  and {len(shards) - _SHOWN_SHARDS:,} more shards")
+    if shards and facts["files"] > _SHOWN_SHARDS:
+        console.out(f"  and {facts['files'] - _SHOWN_SHARDS:,} more shards")
 
 
 def _short(value: Any) -> Any:

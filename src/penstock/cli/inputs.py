@@ -3,42 +3,56 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from penstock.cli import console
 from penstock.core.errors import UsageError
 from penstock.sources.formats import FORMATS, Options, format_of
+from penstock.view.targets import is_name
+
+__all__ = ["decoder", "is_name", "open_run", "open_texts", "open_tokens"]
 
 
-def is_name(path: str) -> bool:
-    """Whether it is a dataset name: no such file exists, and it is not a pattern, URL or file name."""
-    if os.path.exists(path) or any(os.path.exists(path + end) for end in (".idx", ".bin")):
-        return False
-    plain = "://" not in path and not any(c in path for c in "*?[") and not os.path.isabs(path)
-    return plain and not os.path.splitext(path)[1] and path.count("/") <= 1
+def open_texts(
+    paths: Sequence[str], kind: str = "auto", field: str = "text", by: str = "file", *,
+    keep: Sequence[str] | None = (), allow: Sequence[str] = (), settings: dict[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """Opens text files, or the pipeline of a configuration, to be read in one pass.
 
+    `keep`: columns that stay beside the tokens. `settings` are those of the preparation, which a pipeline completes.
+    """
+    from penstock.preparation.tokenize import text_source
+    from penstock.read.config import from_config, is_config
 
-def open_texts(paths: Sequence[str], kind: str = "auto", field: str = "text", by: str = "file") -> Any:
-    """Opens text files, to be read in one pass."""
+    if len(paths) == 1 and kind == "auto" and is_config(paths[0]):
+        return text_source(from_config(paths[0], allow_functions=allow).definition, field, settings or {}, keep)
     found = format_of(paths) if kind == "auto" else FORMATS[kind]
     if not found.one_pass:
         raise UsageError(
             f"files of text: {', '.join(known.title for known in FORMATS.values() if known.one_pass)}",
             got=found.title,
             where=", ".join(paths[:3]),
-            fix=f"read them in Python: penstock.{found.read}" + ", or --format text" * (found.name == "csv"),
+            fix=f"read them in Python: penstock.{found.read}",
         )
+    if keep != ():
+        from penstock.plan.definition import Definition
+
+        source = found.open(list(paths), Options(field=field, by=by, every_field=True))
+        return text_source(Definition(source), field, settings or {}, keep)
     return found.open(list(paths), Options(field=field, by=by))
 
 
-def open_tokens(path: str, dtype: str | None = None, split_id: int | None = None) -> Any:
+def open_tokens(path: str, dtype: str | None = None, split_id: int | None = None, *, split: str | None = None) -> Any:
     """Opens the token source at a path; raises if it does not hold tokens."""
     found = format_of(path)
+    if found.name == "mds":
+        from penstock.sources import mds_tokens
+
+        return mds_tokens.open_tokens(path, dtype=dtype, split=split)
     if found.kind != "tokens":
         raise UsageError(
-            "tokens: a token store, a Megatron prefix, or a .bin or .npy of tokens",
+            "tokens: a token store, a Megatron prefix, MDS, or a .bin or .npy of tokens",
             got=found.title,
             where=path,
             fix=f"make a store first: penstock prepare {path} --tokenizer T --out DIR",

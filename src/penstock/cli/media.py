@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import row
-from penstock.core.errors import RecordError, UsageError
+from penstock.core.errors import RecordError
 from penstock.sources.formats import Format
+from penstock.view.targets import FOLDERS, open_media
+from penstock.view.targets import MEDIA as KINDS
 
+__all__ = ["FOLDERS", "KINDS", "facts", "first"]
 _PROBED = 200  # files whose headers `info` reads
-KINDS = ("images", "audio", "tar")
 
 
 def facts(path: str, found: Format) -> dict[str, Any]:
     """The description of a folder of images or audio, or of tar shards."""
-    source = _open(path, found)
+    source = open_media([path], found)
     described = {
         name: value for name, value in source.describe().items() if name not in ("root", "files") and value != []
     }
@@ -36,9 +38,9 @@ def facts(path: str, found: Format) -> dict[str, Any]:
     return described
 
 
-def first(path: str, found: Format, rows: int) -> list[dict[str, Any]]:
+def first(paths: list[str], found: Format, rows: int) -> list[dict[str, Any]]:
     """`{"where", "record"}` or `{"where", "error"}` of the first records."""
-    source = _open(path, found)
+    source = open_media(paths, found)
     shown = []
     for i in range(min(rows, len(source))):
         where = source.locate(i)
@@ -50,26 +52,6 @@ def first(path: str, found: Format, rows: int) -> list[dict[str, Any]]:
         known = {"error": head["error"]} if "error" in head else {"record": head | _label(where)}
         shown.append({"where": where["file"]} | known)
     return shown
-
-
-def _open(path: str, found: Format) -> Any:
-    from penstock.sources.folders import AudioFolder, ImageFolder
-    from penstock.sources.tar import TarShards
-
-    if found.name == "tar":
-        return TarShards([path], index=None)  # looking at a shard writes nothing beside it
-    if not os.path.isdir(path):
-        raise UsageError(
-            f"a folder of {found.title}",
-            got="a file",
-            where=path,
-            fix=f"name its folder: {os.path.dirname(path) or '.'}",
-        )
-    kind = ImageFolder if found.name == "images" else AudioFolder
-    try:
-        return kind(path)
-    except UsageError:  # files that are not in class folders
-        return kind(path, labels=None)
 
 
 def _head(name: str, path: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from penstock.cli import console
-from penstock.cli.arguments import add_json, add_texts, add_tokenizer, add_tokens, command, number
+from penstock.cli.arguments import add_allow, add_json, add_texts, add_tokenizer, add_tokens, command, number
 
 MAX_LENGTH, STRIDE, BATCH_SIZE = 256, 128, 4
 _TEXT = 240
@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "path", metavar="PATH", help="files of text, records or media, token store, token files, or a dataset's name"
     )
-    parser.add_argument("--split", default=None, metavar="NAME", help="split of a named dataset")
+    parser.add_argument("--split", default=None, metavar="NAME", help="split of a dataset: train, test, ...")
     parser.add_argument("--rows", "-n", type=number(1), default=5, metavar="N", help="number to show (default: 5)")
     add_tokenizer(parser, what="to encode and decode with")
     parser.add_argument("--max-length", type=number(1), metavar="L", help=f"tokens in a window (default: {MAX_LENGTH})")
@@ -39,6 +39,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--batch-size", type=number(1), metavar="B", help=f"windows in a batch (default: {BATCH_SIZE})")
     add_texts(parser)
     add_tokens(parser)
+    add_allow(parser)
     add_json(parser)
 
 
@@ -46,17 +47,24 @@ def run(args: argparse.Namespace) -> int:
     """Shows records, documents or windows."""
     from penstock.cli import first_rows
     from penstock.cli.inputs import decoder, is_name, open_texts, open_tokens
+    from penstock.read.config import is_config
     from penstock.sources.formats import format_of
 
+    if is_config(args.path):
+        return _records(args, "pipeline", first_rows.of_config(args.path, args.rows, args.allow))
     if is_name(args.path):
         return _records(args, "named dataset", first_rows.named(args.path, args.split, args.rows))
     found = format_of(args.path)
     windows = any(v is not None for v in (args.max_length, args.stride, args.batch_size))
+    if found.name == "mds" and windows and args.tokenizer is None:
+        source = open_tokens(args.path, args.dtype, split=args.split)
+        return _windows(args, source, None, complete=True)
     if found.kind == "tokens":
+        first_rows.of_split(args.path, found, args.split)  # raises: they have no splits
         source = open_tokens(args.path, args.dtype, args.split_id)
         tokenizer = decoder(source, args.tokenizer)
         if windows:
-            return _windows(args, source, tokenizer, whole=True)
+            return _windows(args, source, tokenizer, complete=True)
         return _documents(args, source, first_rows.documents(source, tokenizer, args.rows))
     if windows:
         from penstock.sources.token_stream import first_tokens
@@ -65,9 +73,9 @@ def run(args: argparse.Namespace) -> int:
         if args.tokenizer is None:
             console.note('no --tokenizer: using "bytes"')
         tokenizer = as_tokenizer(args.tokenizer or "bytes")
-        texts = open_texts([args.path], found.name, args.field, args.by)
-        stream, whole = first_tokens(texts, tokenizer, TEXT_BYTES)
-        return _windows(args, stream, tokenizer, whole)
+        texts = open_texts(first_rows.of_split(args.path, found, args.split), found.name, args.field, args.by)
+        stream, complete = first_tokens(texts, tokenizer, TEXT_BYTES)
+        return _windows(args, stream, tokenizer, complete)
     return _records(args, found.name, first_rows.records(args.path, found, args.by, args.split, args.rows))
 
 
@@ -104,7 +112,7 @@ def _code(found: list[dict[str, Any]]) -> int:
 
 
 def _value(value: Any) -> str:
-    from penstock.view.visible import excerpt
+    from penstock.markup.visible import excerpt
 
     if isinstance(value, str):
         return f'"{excerpt(value, _TEXT)}"'
@@ -127,7 +135,7 @@ def _documents(args: argparse.Namespace, source: Any, found: list[dict[str, Any]
     return 0
 
 
-def _windows(args: argparse.Namespace, source: Any, tokenizer: Any, whole: bool) -> int:
+def _windows(args: argparse.Namespace, source: Any, tokenizer: Any, complete: bool) -> int:
     import numpy as np
 
     from penstock.pipeline import Pipeline
@@ -138,14 +146,14 @@ def _windows(args: argparse.Namespace, source: Any, tokenizer: Any, whole: bool)
     rows = Pipeline(source).windows(length, stride).rows()
     columns = rows.read(np.arange(min(args.rows, len(rows))))
     found = []
-    for i, (given, wanted) in enumerate(zip(columns["input_ids"], columns["labels"], strict=True)):
-        sides: dict[str, Any] = {"window": i, "start": i * stride, "input": given.tolist(), "target": wanted.tolist()}
-        texts = {"input_text": decoded(tokenizer, given), "target_text": decoded(tokenizer, wanted)}
+    for i, (inputs, targets) in enumerate(zip(columns["input_ids"], columns["labels"], strict=True)):
+        sides: dict[str, Any] = {"window": i, "start": i * stride, "input": inputs.tolist(), "target": targets.tolist()}
+        texts = {"input_text": decoded(tokenizer, inputs), "target_text": decoded(tokenizer, targets)}
         found.append(sides | texts)
     facts = {
         "tokens": source.n_tokens, "max_length": length, "stride": stride, "overlap": max(0, length - stride),
         "windows": len(rows), "batch_size": size, "batches": len(rows) // size, "left_over": len(rows) % size,
-        "batch_shape": [size, length], "whole_file": whole,
+        "batch_shape": [size, length], "whole_file": complete,
     }  # fmt: skip
     if args.json:
         console.as_json({"path": args.path} | facts | {"rows": found})

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from typing import Any
 
-from penstock.cli.arguments import number
+from penstock.cli.arguments import named_value, number
 from penstock.core.errors import PenstockError, UsageError
 
 # Options that only mean something with a prompt, and options that mean nothing with one.
@@ -55,8 +54,8 @@ def add_prompt(parser: Any) -> None:
     group.add_argument("--system", type=_text, metavar="TEXT", help="text before every prompt")
     group.add_argument("--chat-template", metavar="FILE", help="Jinja file to use instead of the tokenizer's own")
     group.add_argument(
-        "--variable", type=_variable, action="append", metavar="NAME=VALUE",
-        help="what the chat template reads beside the record: JSON, or else text; may be given again",
+        "--variable", type=named_value, action="append", metavar="NAME=VALUE",
+        help="what the chat template reads beside the record: JSON, or else text; may be repeated",
     )  # fmt: skip
     group.add_argument("--date", metavar="YYYY-MM-DD", help="what the chat template writes as today's date")
     group.add_argument(
@@ -79,30 +78,15 @@ def _text(text: str) -> str:
     return re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t"}.get(match[1], match[1]), text)
 
 
-def _variable(text: str) -> tuple[str, Any]:
-    """Parses NAME=VALUE.
-
-    >>> _variable("thinking=false"), _variable("day=1 May")
-    (('thinking', False), ('day', '1 May'))
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
-    try:
-        return name, json.loads(value)
-    except (ValueError, RecursionError):
-        return name, value
-
-
 def asks_for_prompts(args: argparse.Namespace) -> bool:
     """Whether the options describe prompts; raises if they contradict each other or have no effect."""
     prompts = args.prompt is not None or args.chat_template is not None
-    given = [_spell(name) for name in _WITH if getattr(args, name) is not None]
-    if given and not prompts:
+    passed = [_spell(name) for name in _WITH if getattr(args, name) is not None]
+    if passed and not prompts:
         raise UsageError(
-            f"--prompt or --chat-template beside {', '.join(given)}",
+            f"--prompt or --chat-template beside {', '.join(passed)}",
             got="neither: plain text is prepared without a mask",
-            fix=f"add --prompt alpaca, --prompt chat or a format string, or leave {', '.join(given)} out",
+            fix=f"add --prompt alpaca, --prompt chat or a format string, or leave {', '.join(passed)} out",
         )
     unused = [name for name in _WITHOUT if prompts and getattr(args, name) is not None]
     if unused:
@@ -130,11 +114,11 @@ def make_engine(args: argparse.Namespace) -> Any:
     from penstock.chat.tokenizer_template import read_template
 
     source = None if args.chat_template is None else read_template(args.chat_template)
-    given = {name: getattr(args, name) for name in _WITH if name != "variable" and getattr(args, name) is not None}
+    passed = {name: getattr(args, name) for name in _WITH if name != "variable" and getattr(args, name) is not None}
     return PromptEngine(
         args.tokenizer, args.prompt or "chat", chat_template=source, on_error=args.on_error,
         eos=args.eos if args.eos_id is None else args.eos_id,
-        variables=None if args.variable is None else dict(args.variable), **given,
+        variables=None if args.variable is None else dict(args.variable), **passed,
     )  # fmt: skip
 
 

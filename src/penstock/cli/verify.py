@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
         more="Exit code 0: sound; 1: damaged, each problem listed on stderr.",
         examples=["corpus", "corpus/00000.tokens --json"],
     )  # fmt: skip
-    parser.add_argument("store", metavar="STORE", help="folder of a token store, or one of its shard files")
+    parser.add_argument("store", metavar="STORE", help="folder or URL of a token store, or one of its shard files")
     parser.add_argument("--progress", action="store_true", help="show the bar even when stderr is not a terminal")
     add_json(parser)
 
@@ -31,9 +31,10 @@ def run(args: argparse.Namespace) -> int:
     from penstock.sources.formats import dataset_at
     from penstock.store.verify import verify
 
-    dataset_at(args.store)  # raises a clearer error for an interrupted `prepare`
+    options = dict(args.storage_option or []) or None
+    dataset_at(args.store, options)  # raises a clearer error for an interrupted `prepare`
     with progress(None, "B", "verifying", True if args.progress else None) as bar:
-        report = verify(args.store, lambda done, _: bar.update(done - bar.done))
+        report = verify(args.store, lambda done, _: bar.update(done - bar.done), options)
     problems = [{"expected": p.expected, "got": p.got, "where": p.where, "fix": p.fix} for p in report.problems]
     if args.json:
         facts = asdict(report) | {"problems": problems}

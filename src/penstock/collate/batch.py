@@ -2,7 +2,8 @@
 
 - `input_ids`, and every column as long as it in every row, is padded: with `pad_token_id`, or for other columns with 0
   or their number in `pad_values`. A column named in `pad_values` is always padded, one in `stack_columns` never.
-- `attention_mask` is 1 on a row's own values, and is made from the lengths where rows bring none.
+- `attention_mask` is 1 on a row's own values, and is made from the lengths where rows bring none. One with a value for
+  each pair of tokens, (L, L) or (heads, L, L), is padded with 0 in both directions.
 - `labels` with one value per token are `label_pad_token_id` wherever `attention_mask` is 0. A scalar per row, or a
   vector of floats of another length than the tokens, is stacked: class labels, single or multi-hot.
 - Other columns pass through: scalars and equal shapes are stacked, text and everything else stays a list.
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.collate.columns import flat_rows, mask_rows, not_flat, stack, token_rows
+from penstock.collate.columns import flat_rows, mask_rows, not_flat, square_masks, stack, token_rows
 from penstock.collate.layout import Layout
 from penstock.collate.options import Batch, CollateOptions
 from penstock.collate.pad import counts_of, dtype_of, place
@@ -37,9 +38,13 @@ def pad_columns(columns: Mapping[str, Any], options: CollateOptions, skip: froze
     """`input_ids`, `attention_mask`, `labels` where there are any, and the other columns, but for those in `skip`."""
     rows = token_rows(input_ids_of(columns), "input_ids")
     layout = options.lay_out(counts_of(rows))
-    mask = mask_rows(columns.get("attention_mask"), "attention_mask", layout.full, absent=1)
+    square = square_masks(columns.get("attention_mask"), layout)
+    own_mask = None if square is not None else columns.get("attention_mask")
+    mask = mask_rows(own_mask, "attention_mask", layout.full, absent=1)
     mask = None if mask is None or _ones(mask) else mask
     batch: Batch = pad_token_columns(rows, layout, options.pad_token_id, mask=mask, make_labels=False)
+    if square is not None:
+        batch["attention_mask"] = square
     for name, column in columns.items():
         if name in batch or name in skip:
             continue
@@ -140,11 +145,19 @@ def unshifted_labels(batch: Batch, options: CollateOptions) -> NDArray[Any]:
     """The batch's labels, or its `input_ids` with padding hidden where it has none."""
     labels: NDArray[Any] | None = batch.get("labels")
     if labels is None:
-        labels = hide(batch["input_ids"].copy(), batch["attention_mask"], options.label_pad_token_id)
+        labels = hide(batch["input_ids"].copy(), _seen(batch), options.label_pad_token_id)
     return labels
 
 
 def shifted_labels(batch: Batch, options: CollateOptions) -> NDArray[Any]:
     """The batch's labels, or its `input_ids`, moved to the position before them: what `input_ids[t]` predicts."""
     tokens: NDArray[Any] = batch["labels" if "labels" in batch else "input_ids"]
-    return next_tokens(tokens, batch["attention_mask"], options.label_pad_token_id)
+    return next_tokens(tokens, _seen(batch), options.label_pad_token_id)
+
+
+def _seen(batch: Batch) -> NDArray[Any]:
+    """1 at tokens and 0 at padding; where the mask is of pairs of tokens, a token that sees nothing is padding."""
+    mask: NDArray[Any] = batch["attention_mask"]
+    if mask.ndim == 2:
+        return mask
+    return np.asarray(mask.reshape(len(mask), -1, *mask.shape[-2:]).any((1, 3)))

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.collate.layout import lay_out
+from penstock.collate.layout import Layout, lay_out
 from penstock.collate.pad import as_row, counts_of, place, unreadable
 from penstock.collate.tokens import check_aligned
 from penstock.core.columns import Ragged
 from penstock.core.errors import RecordError, UsageError
+from penstock.core.signals import surface
 
 Rows = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 
@@ -32,7 +33,14 @@ def columns_of(rows: Rows, optional: frozenset[str] = _MASK) -> dict[str, Any]:
     {'a': [1, 2]}
     >>> columns_of([{"input_ids": [1], "labels": None}, {"input_ids": [2], "attention_mask": [1]}])
     {'input_ids': [[1], [2]], 'attention_mask': [None, [1]]}
+
+    Rows that are bare lists or arrays of numbers are `input_ids`.
+
+    >>> columns_of([[1, 2], [3]])
+    {'input_ids': [[1, 2], [3]]}
     """
+    if not isinstance(rows, Mapping) and _bare(rows):
+        return {"input_ids": list(rows)}
     out = _given_columns(rows) if isinstance(rows, Mapping) else _turned(rows, optional)
     for name in ("labels", *optional):
         column: Any = out.get(name)
@@ -43,6 +51,14 @@ def columns_of(rows: Rows, optional: frozenset[str] = _MASK) -> dict[str, Any]:
             elif name not in optional:
                 raise _missing(name, missing.index(True), "None")
     return out
+
+
+def _bare(rows: Any) -> bool:
+    """Whether rows are lists or one-dimensional arrays instead of mappings."""
+    first = rows[0] if isinstance(rows, Sequence | np.ndarray) and len(rows) else {}
+    if not isinstance(first, list | tuple) and getattr(first, "ndim", 0) != 1:
+        return False
+    return all(isinstance(row, list | tuple) or getattr(row, "ndim", 0) == 1 for row in rows)
 
 
 def _has_none(column: Any) -> bool:
@@ -162,7 +178,8 @@ def _arrays(values: Any, name: str) -> list[NDArray[Any]] | None:
     for i, value in enumerate(values):
         try:
             out.append(as_row(value))
-        except ValueError:
+        except ValueError as error:
+            surface(error)
             return None
         except (TypeError, RuntimeError) as error:
             raise unreadable(i, value, error, name) from error
@@ -217,6 +234,41 @@ def not_flat(column: Any, name: str, of: str = "integers") -> RecordError:
         fix=f"pass {name!r} as one list or one-dimensional array per row",
         row=i,
     )
+
+
+def square_masks(column: Any, layout: Layout) -> NDArray[Any] | None:
+    """Masks with a row and a column for each token ((L, L), or (heads, L, L)), padded with 0; None for other masks.
+
+    >>> from penstock.collate.layout import lay_out
+    >>> square_masks([np.tri(2, dtype=int), np.ones((1, 1), int)], lay_out([2, 1])).tolist()
+    [[[1, 0], [1, 1]], [[1, 0], [0, 0]]]
+    """
+    if column is None or _has_none(column) or not len(column) or isinstance(column, Ragged):
+        return None
+    if getattr(column[0], "ndim", 0) < 2 and not _nested(column[0]):
+        return None
+    rows = _arrays(column, "attention_mask") or []
+    heads = rows[0].shape[:-2] if rows else ()
+    for i, (row, n) in enumerate(zip(rows, layout.full, strict=True)):
+        if row.dtype.kind not in "biu" or row.shape != (*heads, n, n):
+            raise RecordError(
+                f"'attention_mask' of 0 and 1, of shape {(*heads, n, n)} for a row of {n} tokens",
+                got=f"{row.dtype} of shape {row.shape}",
+                where=f"row {i} of the batch",
+                fix="pass one value per token, or one per pair of tokens",
+                row=i,
+            )
+    if not rows:
+        return None
+    out = np.zeros((len(rows), *heads, layout.width, layout.width), np.result_type(*{row.dtype for row in rows}))
+    for i, (row, start, n) in enumerate(zip(rows, layout.starts(), layout.counts, strict=True)):
+        first = 0 if layout.truncate == "right" else row.shape[-1] - n
+        out[i, ..., start : start + n, start : start + n] = row[..., first : first + n, first : first + n]
+    return out
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], list | tuple)
 
 
 def mask_rows(column: Any, name: str, full: list[int], absent: int) -> list[Any] | Ragged | None:

@@ -15,8 +15,9 @@ from penstock.collate.layout import Layout, Side, check_padding, lay_out
 from penstock.collate.pad import counts_of, place
 from penstock.collate.schema import OutputSchema
 from penstock.collate.tokens import IGNORE, TOKEN_COLUMNS
+from penstock.core.buffers import keep_freed_blocks
 from penstock.core.columns import Ragged
-from penstock.core.errors import UsageError
+from penstock.core.errors import RecordError, UsageError
 
 Batch = dict[str, Any]
 Convert = Callable[[NDArray[Any]], Any]  # a NumPy array as a framework's
@@ -42,8 +43,10 @@ class CollateOptions:
     stack_columns: Collection[str] = frozenset()
     token_labels: bool = False
     own: frozenset[str] = TOKEN_COLUMNS
+    padding: bool = True
 
     def __post_init__(self) -> None:
+        keep_freed_blocks()
         check_padding(
             side=self.padding_side,
             truncate=self.truncation_side,
@@ -93,6 +96,8 @@ class CollateOptions:
 
     def lay_out(self, counts: list[int]) -> Layout:
         """Where rows of these lengths go."""
+        if not self.padding:
+            return self._lay_out_equal(counts)
         return lay_out(
             counts,
             side=self.padding_side,
@@ -101,6 +106,19 @@ class CollateOptions:
             multiple=self.pad_to_multiple_of,
             truncate=self.truncation_side,
         )
+
+    def _lay_out_equal(self, counts: list[int]) -> Layout:
+        layout = lay_out(counts, max_length=self.max_length, truncate=self.truncation_side)
+        different = [i for i, n in enumerate(layout.counts) if n != layout.counts[0]]
+        if different:
+            raise RecordError(
+                "rows of one length, as padding=False is set",
+                got=f"{layout.counts[0]} values in row 0, {layout.counts[different[0]]} in row {different[0]}",
+                where=f"row {different[0]} of the batch",
+                fix="leave out padding=False",
+                row=different[0],
+            )
+        return layout
 
     def pad(self, rows: Sequence[Any] | Ragged, value: Any, dtype: Any = None) -> tuple[NDArray[Any], Layout]:
         """Rows padded as these options say."""

@@ -138,8 +138,8 @@ def _part(row: Mapping[str, Any], name: str, number: int) -> dict[str, NDArray[A
                 fix="align the two",
                 row=number,
             )
-    given = {field: values for field, values in found.items() if values is not None}
-    return {"attention_mask": np.ones(len(ids), np.int64), **given}
+    present = {field: values for field, values in found.items() if values is not None}
+    return {"attention_mask": np.ones(len(ids), np.int64), **present}
 
 
 def _is_text(value: Any) -> bool:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock.collate.pad import as_row
 from penstock.core import randomness
 from penstock.core.errors import RecordError
+from penstock.core.signals import surface
 
 ID_COLUMNS = ("index", "record")
 
@@ -48,7 +49,8 @@ def _whole(value: Any, name: str, i: int) -> int:
     """The value as an integer, whatever type holds it."""
     try:
         number = int(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError) as error:
+        surface(error)
         number = None
     if number is None or number != value:
         raise RecordError(

@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.collate.pad import as_row
+from penstock.core.arguments import explained_class
 from penstock.core.errors import RecordError, UsageError
 
 DEFAULT_FIELDS: Mapping[str, str] = {"input_ids": "int64", "attention_mask": "int64", "labels": "int64"}
 
 
+@explained_class
 @dataclass(frozen=True)
 class OutputSchema:
     """Names and dtypes of the output fields; `input_ids`, `attention_mask` and `labels` as int64 by default.

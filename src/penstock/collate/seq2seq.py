@@ -38,9 +38,9 @@ class Seq2SeqCollate:
     def __call__(self, rows: Rows) -> Batch:
         columns = columns_of(rows)
         batch = pad_columns(columns, self.options, skip=TARGET_COLUMNS)
-        given = {name: token_rows(columns[name], name) for name in _ORDER if name in columns}
-        if not {"labels", "decoder_input_ids"} & given.keys():
-            if given:
+        present = {name: token_rows(columns[name], name) for name in _ORDER if name in columns}
+        if not {"labels", "decoder_input_ids"} & present.keys():
+            if present:
                 raise RecordError(
                     "rows with 'labels' or 'decoder_input_ids', as they have a 'decoder_attention_mask'",
                     got=f"columns {', '.join(map(str, columns))}",
@@ -48,21 +48,21 @@ class Seq2SeqCollate:
                     fix="put the target's tokens in 'labels', without a start token",
                 )
             return self.options.finish(batch)  # only the encoder's input, to generate from
-        target = "labels" if "labels" in given else "decoder_input_ids"
-        layout = self.target.lay_out(counts_of(given[target]))
-        for name, column in given.items():
+        target = "labels" if "labels" in present else "decoder_input_ids"
+        layout = self.target.lay_out(counts_of(present[target]))
+        for name, column in present.items():
             check_aligned(name, column, layout.full, target)
-        if "labels" in given:
-            batch["labels"] = place(given["labels"], layout, self.target.label_pad_token_id, np.int64, name="labels")
-        if "decoder_input_ids" in given:
+        if "labels" in present:
+            batch["labels"] = place(present["labels"], layout, self.target.label_pad_token_id, np.int64, name="labels")
+        if "decoder_input_ids" in present:
             inputs = place(
-                given["decoder_input_ids"], layout, self.target.pad_token_id, np.int64, name="decoder_input_ids"
+                present["decoder_input_ids"], layout, self.target.pad_token_id, np.int64, name="decoder_input_ids"
             )
         else:
             inputs = self._shift_right(batch["labels"], layout)
         batch["decoder_input_ids"] = inputs
-        if "decoder_attention_mask" in given:
-            mask = place(given["decoder_attention_mask"], layout, 0, np.int64, name="decoder_attention_mask")
+        if "decoder_attention_mask" in present:
+            mask = place(present["decoder_attention_mask"], layout, 0, np.int64, name="decoder_attention_mask")
         else:
             mask = valid_mask(layout)
         batch["decoder_attention_mask"] = mask

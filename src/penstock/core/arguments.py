@@ -6,12 +6,13 @@ only after a `TypeError` is the call compared with the signature.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import update_wrapper
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from penstock.core.errors import ArgumentError
+from penstock.core.errors import ArgumentError, PenstockError
 
 if TYPE_CHECKING:
     import inspect
@@ -26,7 +27,13 @@ _READERS = "read_text read_jsonl read_parquet read_tar read_images read_audio"
 _SEED = "put .shuffle(seed={value}) into the pipeline"
 
 # What others call it -> where -> what to write here. "" is any other verb or reader. {value}: what the user passed.
+_SPLIT = {"split": '.split({{"train": 0.9, "val": 0.1}}): one dict of names and sizes'}
+_EPOCHS = {
+    _OUTPUTS: "use for epoch in range({value}): for batch in loader: ..., or put .repeat({value}) before .batch()"
+}
 SYNONYMS: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("train", "val", "valid", "validation", "test", "train_size", "test_size", "fractions"), _SPLIT),
+    **dict.fromkeys(("epochs", "num_epochs"), _EPOCHS),
     "batch_size": {"batch": "size={value}: .batch({value})", "": "put .batch({value}) before the output"},
     "per_device_batch_size": {"batch": "per_rank={value}: the rows of each rank", "": "put .batch(per_rank={value})"},
     "drop_last": {
@@ -57,7 +64,7 @@ SYNONYMS: dict[str, dict[str, str]] = {
     "rng": {"shuffle": "seed=7", "map": "leave it out: a parameter `rng` of the function gets a keyed generator"},
     "batched": {"map": "use .map_batches(function)"},
     "with_indices": {"map map_batches filter": "leave it out: add the numbers as a column of the source"},
-    "remove_columns": {"map map_batches": "return only the columns to keep"},
+    "remove_columns": {"map map_batches": "put .drop({value}) or .select() after it"},
     "fn_kwargs": {"map map_batches filter": "use functools.partial(function, ...)"},
     "load_from_cache_file": {"": "leave it out: only .tokenize() caches, by content"},
     "fn": {"map map_batches filter": "function="},
@@ -129,17 +136,109 @@ def explained(function: F) -> F:
       got:   cuont=3
       fix:   count=3
     """
-    explain = problem_of
+    _functions[function.__name__] = function
+    return _explained(function)
+
+
+def explained_call(function: F) -> F:
+    """The same for functions outside of pipelines: the answer is their nearest argument, no verb."""
+    return _explained(function, function.__name__)
+
+
+def explained_class(cls: type[T]) -> type[T]:
+    """A class whose constructor, its own or an inherited one, is `explained_call` under the name of the class."""
+    init = getattr(cls, "__init__")  # noqa: B009
+    if isinstance(init, FunctionType):
+        setattr(cls, "__init__", _explained(init, cls.__name__))  # noqa: B010
+    return cls
+
+
+_ITEMS = 10_000  # of a list that a call keeps
+
+
+class Recorded:
+    """An object that knows the call that made it, for `Pipeline.to_config`."""
+
+    __slots__ = ()
+    _made_by: Call | None
+
+
+class Call:
+    """A call of a public function or verb. `on` is the object whose verb it is."""
+
+    __slots__ = ("args", "function", "named")
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.function = function
+        self.args = tuple(map(_small, args))
+        self.named = {name: _small(value) for name, value in named.items()}
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def verb(self) -> bool:
+        """Whether it is a method."""
+        return "." in self.function.__qualname__
+
+    @property
+    def on(self) -> Any:
+        return self.args[0] if self.verb else None
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that are not defaults, by name."""
+        import inspect
+
+        signature = inspect.signature(self.function)
+        bound = signature.bind(*self.args, **self.named).arguments
+        usual = {p.name: p.default for p in signature.parameters.values()}
+        return {n: v for n, v in bound.items() if n != "self" and not _is_default(v, usual[n])}
+
+
+class Large:
+    """Stands for data in memory, which a call does not keep alive."""
+
+    def __init__(self, value: Any) -> None:
+        self.kind = type(value).__name__
+
+
+def _small(value: Any) -> Any:
+    """An argument, unless it is data in memory: long lists, arrays, tables."""
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return value if len(value) <= _ITEMS else Large(value)
+    kept = value is None or callable(value) or isinstance(value, bool | int | float | str | Recorded | os.PathLike)
+    return value if kept or not hasattr(value, "__len__") else Large(value)
+
+
+def _is_default(value: Any, usual: Any) -> bool:
+    plain = isinstance(value, bool | int | float | str | tuple) and type(value) is type(usual)
+    return value is usual or bool(plain and value == usual)
+
+
+def _note(result: Any, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Notes the call in what it made. The outermost call counts: a verb may use other verbs."""
+    if isinstance(result, Recorded) and not (args and result is args[0]):
+        object.__setattr__(result, "_made_by", Call(function, args, named))
+    return result
+
+
+_MISTAKES = (TypeError, ValueError, AttributeError, LookupError)  # what a value of a wrong kind leads to
+
+
+def _explained(function: F, alone: str = "") -> F:
+    # In the closure: the globals below are those of `function`.
+    explain, ours, mistakes, note = problem_of, PenstockError, _MISTAKES, _note
 
     def call(*args: Any, **named: Any) -> Any:
         try:
-            return function(*args, **named)
-        except TypeError:
-            if (problem := explain(function, args, named)) is None:
+            made = function(*args, **named)
+            return made if alone else note(made, function, args, named)
+        except mistakes as error:
+            if isinstance(error, ours) or (problem := explain(function, args, named, alone, error)) is None:
                 raise
-            raise problem from None
+            raise problem from problem.__cause__
 
-    _functions[function.__name__] = function
     # The globals and the name of `function`: doctest finds it in its module, tracebacks and profilers show its name.
     home = getattr(function, "__globals__")  # noqa: B009
     code = call.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
@@ -154,40 +253,92 @@ def explained_methods(cls: type[T]) -> type[T]:
     return cls
 
 
-def problem_of(function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> ArgumentError | None:
-    """What is wrong with the arguments of a call, or None if they fit the signature."""
+def problem_of(
+    function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], alone: str, error: Exception
+) -> ArgumentError | None:
+    """What is wrong with the arguments of a call that raised `error`, or None if nothing is.
+
+    Args:
+        alone: the name of a class or function that is no step of pipelines.
+    """
     import inspect
 
     signature = inspect.signature(function)
-    try:
-        signature.bind(*args, **named)
-        return None
-    except TypeError as error:
-        message = str(error)
     method = "." in function.__qualname__
-    verb = f"{'.' if method else ''}{function.__name__}"
+    verb = alone or f"{'.' if method else ''}{function.__name__}"
+    try:
+        bound = signature.bind(*args, **named)
+    except TypeError as wrong:
+        message = str(wrong)
+    else:
+        return _wrong_path(verb, signature.parameters, bound.arguments) or _wrong_kind(
+            verb, signature.parameters, bound.arguments, error
+        )
     own = [p for p in signature.parameters.values() if p.name != "self"]
-    given = args[1:] if method else args
+    positional = args[1:] if method else args
     if unknown := {name: value for name, value in named.items() if name not in signature.parameters}:
         return ArgumentError(
-            f"the arguments of {verb}(): {', '.join(p.name for p in own)}",
+            f"the arguments of {verb}(): {', '.join(p.name for p in own) or 'none'}",
             got=", ".join(f"{name}={_short(value)}" for name, value in unknown.items()),
-            fix="; ".join(_advice(function.__name__, name, value, own) for name, value in unknown.items()),
+            fix="; ".join(
+                dict.fromkeys(
+                    _nearest(name, value, own) if alone else _advice(function.__name__, name, value, own)
+                    for name, value in unknown.items()
+                )
+            ),
         )
     shown = f"{verb}({', '.join(_parameter(p) for p in own)})"
     places = [p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD]
-    if len(given) > len(places):
-        more = dict(zip([p.name for p in own if p.kind is p.KEYWORD_ONLY], given[len(places) :], strict=False)) | named
-        texts = [_short(v) for v in given[: len(places)]] + [f"{name}={_short(v)}" for name, v in more.items()]
+    if len(positional) > len(places):
+        more = (
+            dict(zip([p.name for p in own if p.kind is p.KEYWORD_ONLY], positional[len(places) :], strict=False))
+            | named
+        )
+        numbers = all(isinstance(value, int | float) for value in positional)
+        texts = [_short(v) for v in positional[: len(places)]] + [f"{name}={_short(v)}" for name, v in more.items()]
         return ArgumentError(
             f"at most {len(places)} positional argument{'s' * (len(places) != 1)} in {shown}",
-            got=str(len(given)),
-            fix=f"{verb}({', '.join(texts)})",
+            got=str(len(positional)),
+            fix=_SPLIT["split"].format() if verb == ".split" and numbers else f"{verb}({', '.join(texts)})",
         )
-    missing = [p.name for p in places[len(given) :] if p.default is p.empty and p.name not in named]
+    missing = [p.name for p in places[len(positional) :] if p.default is p.empty and p.name not in named]
     if missing:
         return ArgumentError(shown, got=f"no {' and no '.join(missing)}", fix=f"{missing[0]}=...")
     return ArgumentError(shown, got=message)
+
+
+def _wrong_path(verb: str, parameters: Any, values: dict[str, Any]) -> ArgumentError | None:
+    """The first argument that is no path where the annotation says path, or None if all are."""
+    for name, value in values.items():
+        kind = str(parameters[name].annotation)
+        if "Path" not in kind or isinstance(value, str | os.PathLike) or (value is None and "None" in kind):
+            continue
+        several = "Paths" in kind or "Sequence" in kind
+        items = list(value) if several and isinstance(value, list | tuple | set) else [value]
+        if not all(isinstance(item, str | os.PathLike) for item in items):
+            return ArgumentError(
+                f"a path{' or a list of paths' * several} for {name}= of {verb}()",
+                got=_short(value),
+                fix=f"{name}=a str or pathlib.Path" + ", or a list of them" * several,
+            )
+    return None
+
+
+def _wrong_kind(verb: str, parameters: Any, values: dict[str, Any], error: Exception) -> ArgumentError | None:
+    """The first argument that is not of the kind that its annotation names, which explains `error`."""
+    from penstock.core.argument_kinds import expected_kind
+
+    for name, value in values.items():
+        if name != "self" and (kind := expected_kind(str(parameters[name].annotation), value)):
+            usual = parameters[name].default
+            problem = ArgumentError(
+                f"{kind} for {name}= of {verb}()",
+                got=f"{type(value).__name__}: {_short(value)}",
+                fix=f"pass {kind}" + ("" if usual is parameters[name].empty else f"; the default is {usual!r}"),
+            )
+            problem.__cause__ = error
+            return problem
+    return None
 
 
 def _advice(verb: str, name: str, value: Any, own: list[inspect.Parameter]) -> str:
@@ -207,8 +358,15 @@ def _advice(verb: str, name: str, value: Any, own: list[inspect.Parameter]) -> s
         return "; ".join({f"{_call(where)}: {text.format(value=_Short(value))}": 0 for where, text in places.items()})
     if homes:
         return f"{name}= is an argument of {', '.join(map(_call, homes[:4]))}"
-    near = get_close_matches(name, names, 1, 0.4)
-    return f"{near[0]}={_short(value)}, if that is meant" if near else "leave it out"
+    return _nearest(name, value, own)
+
+
+def _nearest(name: str, value: Any, own: list[inspect.Parameter]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [p.name for p in own], 1, 0.4)
+    sure = near and get_close_matches(name, near, 1, 0.7)
+    return f"{near[0]}={_short(value)}{'' if sure else ', if that is meant'}" if near else "leave it out"
 
 
 def _call(name: str) -> str:

@@ -12,6 +12,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from sys import getrefcount
 from typing import Any
 
@@ -27,6 +28,15 @@ PERIOD = 512  # arrays handed out, after which those that were not needed are fr
 ALIGN = 64  # bytes; what XLA requires of host arrays that it uses without a copy
 _exact_refcounts = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the GIL reference counts are not exact
 _FREE = 2  # references to a buffer that only the pool holds: the list's and the argument of getrefcount
+
+
+@cache
+def keep_freed_blocks() -> None:
+    """Makes glibc keep freed blocks of up to 4 MiB for the next array: it adapts to the largest block freed so far.
+
+    Until then it may return blocks of 128 KiB and more to the system: a page fault per 4 KiB when they are made again.
+    """
+    np.empty(4 << 20, np.uint8)
 
 
 class Buffers:

@@ -13,9 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
 
 
+@explained_class
 class Ragged:
     """Rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`.
 
@@ -32,7 +34,7 @@ class Ragged:
 
     @classmethod
     def of(cls, rows: Sequence[Any], dtype: Any = None) -> Ragged:
-        """Builds a Ragged from a sequence of array-likes, one per row."""
+        """Builds a Ragged from a sequence of arrays or lists, one per row."""
         arrays = [np.asarray(row, dtype=dtype) for row in rows]
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(a) for a in arrays], out=offsets[1:])
@@ -69,7 +71,7 @@ class Ragged:
     def slice(self, start: int, stop: int) -> Ragged:
         """Rows [start, stop), as views of the same values."""
         cut = self.offsets[start : stop + 1]
-        return Ragged(self.values[cut[0] : cut[-1]], cut - cut[0])
+        return type(self)(self.values[cut[0] : cut[-1]], cut - cut[0])
 
     def take(self, rows: Any) -> Ragged:
         """Copies the rows with these numbers, in that order."""
@@ -78,13 +80,19 @@ class Ragged:
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         shift = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
-        return Ragged(self.values[np.arange(offsets[-1]) + shift], offsets)
+        return type(self)(self.values[np.arange(offsets[-1]) + shift], offsets)
 
     def tolist(self) -> list[list[Any]]:
         return [row.tolist() for row in self]
 
     def __repr__(self) -> str:
         return f"Ragged({len(self)} rows, {len(self.values)} values, {self.dtype})"
+
+
+class Uneven(Ragged):
+    """Rows that happen to differ in length: nothing declares them ragged, and in another batch they may be equal."""
+
+    __slots__ = ()
 
 
 Column = NDArray[Any] | Ragged
@@ -133,7 +141,11 @@ def nbytes(columns: Columns) -> int:
     for column in columns.values():
         total += column.nbytes
         if isinstance(column, np.ndarray) and column.dtype == object:
-            total += sum(len(v) for v in column.flat if isinstance(v, str | bytes))
+            values = column.ravel().tolist()
+            sized = (
+                values if {*map(type, values)} <= {str, bytes} else [v for v in values if isinstance(v, str | bytes)]
+            )
+            total += sum(map(len, sized))
     return total
 
 
@@ -169,9 +181,10 @@ def _concat_column(columns: Sequence[Column]) -> Column:
         if len({a.shape[1:] for a in arrays}) == 1:
             return np.concatenate(arrays)
         if all(a.ndim == 2 for a in arrays):
-            return _concat_ragged([_as_ragged(a) for a in arrays])
+            return _concat_ragged([_as_ragged(a) for a in arrays], Uneven)
         return strings([row for a in arrays for row in a])
-    return _concat_ragged([_as_ragged(c) for c in columns])
+    found = all(isinstance(c, Uneven) for c in columns if isinstance(c, Ragged))
+    return _concat_ragged([_as_ragged(c) for c in columns], Uneven if found else Ragged)
 
 
 def _as_ragged(column: Column) -> Ragged:
@@ -181,12 +194,12 @@ def _as_ragged(column: Column) -> Ragged:
     return Ragged(column.reshape(-1), np.arange(n + 1, dtype=np.int64) * width)
 
 
-def _concat_ragged(parts: Sequence[Ragged]) -> Ragged:
+def _concat_ragged(parts: Sequence[Ragged], kind: type[Ragged]) -> Ragged:
     lengths = np.concatenate([p.lengths for p in parts])
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     values = np.concatenate([p.values[p.offsets[0] : p.offsets[-1]] for p in parts])
-    return Ragged(values, offsets)
+    return kind(values, offsets)
 
 
 def scatter(parts: Sequence[tuple[NDArray[np.int64], Columns]], rows: int) -> Columns:
@@ -240,5 +253,5 @@ def stack(values: Sequence[Any]) -> Column:
     if len({a.shape for a in arrays}) == 1:
         return np.stack(arrays)
     if all(a.ndim == 1 for a in arrays):
-        return Ragged.of(arrays)
+        return Uneven.of(arrays)
     return strings(arrays)

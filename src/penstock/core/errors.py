@@ -21,6 +21,7 @@ Each message has four parts: what was expected, what came, where, and what to do
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 
@@ -35,6 +36,10 @@ class PenstockError(Exception):
     """
 
     def __init__(self, expected: str, *, got: str = "", where: str = "", fix: str = "") -> None:
+        if sys.exception() is not None:
+            from penstock.core.signals import surface_handled
+
+            surface_handled()  # an exception of a signal handler is raised, never explained by an error of ours
         super().__init__(expected)
         self.expected, self.got, self.where, self.fix = expected, got, where, fix
 

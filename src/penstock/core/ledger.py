@@ -125,11 +125,15 @@ class Ledger:
                 "entries_not_kept": self.total - len(self.entries),
             }
 
-    def write(self, path: str) -> None:
-        """Writes JSON lines atomically: one summary, then one line per kept entry."""
+    def lines(self) -> bytes:
+        """JSON lines: one summary, then one line per kept entry."""
         facts = self.to_json()
         entries = facts.pop("entries")
-        local_files.atomic_write(path, b"".join(orjson.dumps(line) + b"\n" for line in [facts, *entries]))
+        return b"".join(orjson.dumps(line) + b"\n" for line in [facts, *entries])
+
+    def write(self, path: str) -> None:
+        """Writes `lines` atomically."""
+        local_files.atomic_write(path, self.lines())
 
     def __len__(self) -> int:
         return self.total

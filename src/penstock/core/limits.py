@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.core.arguments import explained_class
+
 MB = 1 << 20
 GB = 1 << 30
 
 
+@explained_class
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits on input data; change one with `dataclasses.replace` or `Limits(line_bytes=...)`.
@@ -36,6 +39,8 @@ class Limits:
     """Decompressed bytes that are allowed at any ratio."""
     spool_bytes: int = 64 * GB
     """Temporary disk space for random access to compressed files, per source."""
+    row_cache_bytes: int = 256 * GB
+    """Disk space of the cache folder for random access to Parquet rows, per source; 0: no rows are stored there."""
     json_depth: int = 64
     """Nesting depth of one JSON value."""
     tar_header_bytes: int = 1 * MB

@@ -39,8 +39,14 @@ def atomic_file(path: str) -> Iterator[BinaryIO]:
     """Opens a local file for writing that appears under its name complete and synced, or not at all.
 
     Writes to a temporary name in the same folder, syncs, renames, and syncs the folder. An error inside the block
-    keeps the old file and removes the temporary one.
+    keeps the old file and removes the temporary one. A link stays, its file is replaced; a device or pipe, such as
+    /dev/null, is written to.
     """
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        with writing(path), open(path, "wb") as file:
+            yield file
+        return
+    path = os.path.realpath(path)
     folder = os.path.dirname(path) or "."
     with writing(path):
         handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)[:64]}.", suffix=".tmp", dir=folder)

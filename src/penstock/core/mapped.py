@@ -17,7 +17,8 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,17 +46,38 @@ if os.name == "posix":
 class _Map:
     """Mapped memory; unmapped with its last array."""
 
-    def __init__(self, fd: int, size: int) -> None:
-        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    def __init__(self, fd: int, size: int, writable: bool = False) -> None:
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        address = _libc.mmap(None, size, access, mmap.MAP_SHARED, fd, 0)
         if address is None or address == _FAILED:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}
+        self.__array_interface__ = {"data": (address, not writable), "shape": (size,), "typestr": "|u1", "version": 3}
         self._place, self._unmap = (address, size), _libc.munmap
+        _alive.add(address)
 
     def __del__(self) -> None:
         if hasattr(self, "_unmap"):
+            _alive.discard(self._place[0])
             self._unmap(*self._place)
+
+
+_alive: set[int] = set()  # addresses of the maps of this process; adding and discarding is atomic
+
+
+@cache
+def max_maps() -> int:
+    """How many maps a process may have: 65,530 on Linux, unless it was raised."""
+    try:
+        with open("/proc/sys/vm/max_map_count", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 65_530
+
+
+def maps_left() -> int:
+    """How many more files can be mapped; a quarter of all maps is left to the rest of the process."""
+    return max_maps() * 3 // 4 - len(_alive)
 
 
 class MappedFile(NamedTuple):
@@ -108,6 +130,14 @@ def map_file(path: str, fd: int) -> MappedFile:
         ) from error
     known = int.from_bytes(tail, sys.byteorder) if len(tail) == TAIL else 0
     return MappedFile(path, array, file_id, _address(array) + len(array) - TAIL, known)
+
+
+def map_shared(fd: int, size: int) -> NDArray[np.uint8]:
+    """Maps an open file for reading and writing; all processes that map it see each other's changes at once.
+
+    The caller closes the descriptor, and must not let the file become shorter than `size`. POSIX only.
+    """
+    return np.asarray(_Map(fd, size, writable=True))
 
 
 def map_of(array: NDArray[Any]) -> MappedFile | None:
@@ -172,15 +202,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_probe.reset)
 
 
-def check_ends(files: Sequence[MappedFile | None], ends: NDArray[np.uint64], tails: NDArray[np.uint64]) -> None:
-    """Raises `StoreError` if one of these files has been cut. `tails` are their last bytes, at the addresses `ends`."""
+def check_ends(
+    file_of: Callable[[int], MappedFile | None], ends: NDArray[np.uint64], tails: NDArray[np.uint64]
+) -> None:
+    """Raises `StoreError` if one of these files has been cut. `tails` are their last bytes, at the addresses `ends`.
+
+    `file_of(k)` returns the k-th file, for the error.
+    """
     for at in range(0, len(ends), _MAX_VECTORS):
         found = _probe.read(ends[at : at + _MAX_VECTORS])
         wrong = np.flatnonzero(found != tails[at : at + len(found)])
         if len(wrong):
-            raise _cut(files[at + int(wrong[0])])
+            raise _cut(file_of(at + int(wrong[0])))
         if len(found) < len(ends[at : at + _MAX_VECTORS]):
-            raise _cut(files[at + len(found)])
+            raise _cut(file_of(at + len(found)))
 
 
 def check_size(file: MappedFile | None) -> None:

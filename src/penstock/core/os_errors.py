@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.core.errors import FileMissing, PenstockError, StorageError
+from penstock.core.signals import surface
 
 _FULL = "free some space (or raise the quota, or ulimit -f) and run it again, or choose another disk"
 _FIX = {
@@ -28,12 +29,15 @@ _FIX = {
 def storage_error(error: OSError, path: str | os.PathLike[str], doing: str = "read") -> StorageError:
     """Returns the StorageError of `error` at `path`; `doing` is "read" or "written", or another participle.
 
+    An exception of a signal handler is raised instead: it is no trouble of the storage.
+
     >>> print(storage_error(OSError(28, "No space left on device"), "/data/out", "written"))
     expected a file that can be written
       got:   No space left on device
       where: /data/out
       fix:   free some space (or raise the quota, or ulimit -f) and run it again, or choose another disk
     """
+    surface(error)
     where = os.fspath(path)
     if isinstance(error, FileNotFoundError):
         fix = "was it moved or deleted? pass its new path"

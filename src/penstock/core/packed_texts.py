@@ -1,4 +1,4 @@
-"""Many texts in one block of memory that child processes share: UTF-8 bytes and offsets in an unnamed file.
+"""Many texts or byte strings in one block of memory that child processes share: bytes and offsets in an unnamed file.
 
 A Python `str` takes about 50 bytes more than its characters, and a copy of a list of them in each child process takes
 all of it again. Packed texts are mapped by every child instead (see `shared_part`), and decoded when they are read,
@@ -11,7 +11,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, overload
 
@@ -20,6 +20,49 @@ from numpy.typing import NDArray
 
 _CHUNK = 1 << 14  # texts encoded in one call
 _regions: dict[int, tuple[int, int]] = {}  # address of a shared block -> its descriptor and size
+
+
+def pack(values: Sequence[Any] | NDArray[Any], least: int) -> PackedColumn | None:
+    """A column of str, or of bytes, and None for missing values; None if it holds anything else or few characters.
+
+    >>> pack(["one", None], least=1).take(np.array([1, 0])).tolist(), pack(["one", 2], least=1), pack(["a"], least=9)
+    ([None, 'one'], None, None)
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds not in ({str}, {bytes}) or sum(len(value) for value in values if value is not None) < least:
+        return None
+    raw = kinds == {bytes}
+    missing = np.fromiter((value is None for value in values), bool, len(values))
+    empty: Any = b"" if raw else ""
+    block, offsets = _packed((empty if value is None else value for value in values), raw)
+    return PackedColumn(block, offsets, raw, missing if missing.any() else None)
+
+
+class PackedColumn:
+    """Values of a column, read like an array: `column[rows]`."""
+
+    def __init__(
+        self, values: NDArray[np.uint8], offsets: NDArray[np.int64], raw: bool, missing: NDArray[np.bool_] | None
+    ) -> None:
+        self._values, self._offsets, self._raw, self._missing = values, offsets, raw, missing
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._values.nbytes + self._offsets.nbytes)
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """These values, as a column of objects."""
+        out = _taken(self._values, self._offsets, rows, self._raw)
+        if self._missing is not None:
+            out[self._missing[rows]] = None
+        return out
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), _CHUNK):
+            yield from self.take(np.arange(start, min(start + _CHUNK, len(self))))
 
 
 class PackedTexts(Sequence[str]):
@@ -36,21 +79,7 @@ class PackedTexts(Sequence[str]):
     @classmethod
     def of(cls, texts: Iterable[str]) -> PackedTexts:
         """Packs texts into shared memory."""
-        lengths: list[NDArray[np.int64]] = []
-        rest = iter(texts)
-        with open(unnamed_file("penstock-texts"), "w+b") as file:
-            while some := [text.encode("utf-8", "surrogatepass") for text in islice(rest, _CHUNK)]:
-                lengths.append(np.array([len(text) for text in some], np.int64))
-                file.write(b"".join(some))
-            counts = np.concatenate(lengths) if lengths else np.empty(0, np.int64)
-            offsets = np.zeros(len(counts) + 1, np.int64)
-            np.cumsum(counts, out=offsets[1:])
-            start = -(-file.tell() // 8) * 8  # the offsets follow the bytes
-            file.seek(start)
-            file.write(offsets.data)
-            file.flush()
-            block = _shared(os.dup(file.fileno()), start + offsets.nbytes)
-        return cls(block[: int(offsets[-1])], block[start:].view(np.int64))
+        return cls(*_packed(texts, raw=False))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -68,12 +97,35 @@ class PackedTexts(Sequence[str]):
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """These texts as a column of str."""
-        out = np.empty(len(rows), object)
-        data = self._values.data
-        edges = zip(self._offsets[rows].tolist(), self._offsets[rows + 1].tolist(), strict=True)
-        for i, (start, stop) in enumerate(edges):
-            out[i] = str(data[start:stop], "utf-8", "surrogatepass")
-        return out
+        return _taken(self._values, self._offsets, rows, raw=False)
+
+
+def _packed(values: Iterable[Any], raw: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of all values in shared memory, and where each begins."""
+    lengths: list[NDArray[np.int64]] = []
+    rest = iter(values)
+    with open(unnamed_file("penstock-texts"), "w+b") as file:
+        while some := list(islice(rest, _CHUNK)):
+            data = some if raw else [text.encode("utf-8", "surrogatepass") for text in some]
+            lengths.append(np.array([len(one) for one in data], np.int64))
+            file.write(b"".join(data))
+        counts = np.concatenate(lengths) if lengths else np.empty(0, np.int64)
+        offsets = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        start = -(-file.tell() // 8) * 8  # the offsets follow the bytes
+        file.seek(start)
+        file.write(offsets.data)
+        file.flush()
+        block = _shared(os.dup(file.fileno()), start + offsets.nbytes)
+    return block[: int(offsets[-1])], block[start:].view(np.int64)
+
+
+def _taken(values: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64], raw: bool) -> NDArray[Any]:
+    out = np.empty(len(rows), object)
+    data = values.data
+    for i, (start, stop) in enumerate(zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)):
+        out[i] = bytes(data[start:stop]) if raw else str(data[start:stop], "utf-8", "surrogatepass")
+    return out
 
 
 def _shared(fd: int, size: int) -> NDArray[np.uint8]:

@@ -217,10 +217,10 @@ def _reopened(value: Any) -> Any:
     memory, file = getattr(mapped, "_mmap", None), mapped.filename
     if memory is None or file is None or mapped.mode == "c" or not value.size:
         return NotImplemented
-    whole = np.frombuffer(memory, np.uint8)
+    buffer = np.frombuffer(memory, np.uint8)
     start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
-    offset = start + value.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
-    if not start <= offset <= start + whole.nbytes - value.nbytes:
+    offset = start + value.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]
+    if not start <= offset <= start + buffer.nbytes - value.nbytes:
         return NotImplemented
     return _open_again, (os.path.abspath(file), value.dtype, offset, value.shape, type(value) is np.ndarray)
 

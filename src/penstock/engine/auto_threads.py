@@ -7,12 +7,16 @@ this thread, and in how often it waited for storage. The first batch and the mos
 may have opened files, or computed the order of many batches.
 
 Threads do not help where the work holds the GIL (resampling audio does): the trainer then waits for a batch as long as
-computing it takes, or longer. So threads are tried for a few batches, and stopped if the wait did not get shorter.
+computing it takes, or longer. And they lengthen the step of a trainer that runs much Python of its own, because both
+take turns with the GIL. So threads are tried for a few batches, and stopped unless the time between batches (the wait
+and the trainer's own step) got shorter by a part of what computing a batch takes. `slower` is how much longer the
+trainer's own step became; a child process would not do that to it.
 """
 
 from __future__ import annotations
 
 import time
+from statistics import median
 
 try:
     import resource
@@ -25,7 +29,8 @@ WORTH_A_THREAD = 300e-6  # seconds per batch; handing one over costs about a ten
 CLEARLY_WORTH = 20e-3  # CPU seconds after which two batches are enough to decide
 WATCHED_BATCHES = 8  # batches that are measured
 TRIAL_BATCHES = 12  # batches of a trial
-MAX_SLOWDOWN = 1.15  # threads are stopped if the wait per batch exceeds this multiple of the cost without threads
+MOST_OF_COST = 0.8  # threads are stopped if the wait, and what the trainer's step is longer, exceed this part of a cost
+STEADY = 1.03  # a step of the trainer that is longer by less is called equal
 RECHECK_MASK = 63  # recheck when (batch number & mask) == 0, while nothing is measured
 
 
@@ -37,15 +42,18 @@ class CostMonitor:
         self._count = -1  # the very first batch is not counted
         self._wall = self._cpu = self._most = self._longest = self._waited = 0.0
         self._waits = _waits()
+        self._steps: list[float] = []
 
-    def end(self, wall: float, began: float) -> bool:
-        """Measures one batch: its `wall` seconds, and the thread's CPU time `began` before it. True: use threads."""
+    def end(self, wall: float, began: float, step: float = 0.0) -> bool:
+        """Measures one batch: its `wall` seconds, the thread's CPU time `began` before it, and the seconds of the
+        trainer's own `step` before that. True: use threads."""
         spent = time.thread_time() - began
         self._count += 1
         if self._count == 0:
             return False
         self._wall += wall
         self._cpu += spent
+        self._steps.append(step)
         self._most, self._longest = max(self._most, spent), max(self._longest, wall)
         if self._count < (2 if self._cpu > CLEARLY_WORTH else WATCHED_BATCHES):
             return False
@@ -59,6 +67,7 @@ class CostMonitor:
             self.watching, self._count = True, 0
             self._wall = self._cpu = self._most = self._longest = 0.0
             self._waits = _waits()
+            self._steps.clear()
         self._waited = waited
         return self.watching
 
@@ -67,22 +76,35 @@ class CostMonitor:
         """Seconds per batch, once `end` has returned True."""
         return (self._wall - self._longest) / max(1, self._count - 1)
 
+    @property
+    def step(self) -> float:
+        """Seconds of the trainer's own step, likewise."""
+        return median(self._steps) if self._steps else 0.0
+
 
 class ThreadTrial:
-    """Whether threads help: call `end` with the wait for each batch since they started; True or False when decided."""
+    """Whether threads help: call `end` for each batch since they started; True or False when decided.
 
-    def __init__(self, cost: float, threads: int) -> None:
-        self._cost, self._skip = cost, 2 * threads + 2  # threads catch up first
+    `cost` is what a batch took without threads, `step` what the trainer's own step took.
+    """
+
+    def __init__(self, cost: float, threads: int, step: float = 0.0) -> None:
+        self._cost, self._step, self._skip = cost, step, 2 * threads + 2  # threads catch up first
         self._count, self._waited = 0, 0.0
+        self._steps: list[float] = []
+        self.slower = 0.0  # by which part the trainer's own step got longer, once decided
 
-    def end(self, waited: float) -> bool | None:
+    def end(self, waited: float, step: float = 0.0) -> bool | None:
         self._count += 1
         if self._count <= self._skip:
             return None
         self._waited += waited
+        self._steps.append(step)
         if self._count < self._skip + TRIAL_BATCHES:
             return None
-        return self._waited < MAX_SLOWDOWN * self._cost * TRIAL_BATCHES
+        longer = max(0.0, median(self._steps) - STEADY * self._step)
+        self.slower = longer / self._step if self._step else 0.0
+        return self._waited / TRIAL_BATCHES + longer < MOST_OF_COST * self._cost
 
 
 class AutoThreads:
@@ -94,22 +116,24 @@ class AutoThreads:
     def __init__(self, threads: int) -> None:
         self.busy = True
         self.settled: int | None = None
+        self.slower = 0.0  # by which part the trainer's own step is longer beside the threads
         self._threads = threads  # to try
         self._monitor = CostMonitor()
         self._trial: ThreadTrial | None = None
 
-    def end(self, wall: float, cpu: float, waited: float) -> int | None:
-        """Measures one batch: its seconds, the thread's CPU time before it, and the total time waited. Returns the
-        number of threads to change to, or None."""
+    def end(self, wall: float, cpu: float, waited: float, step: float = 0.0) -> int | None:
+        """Measures one batch: its seconds, the thread's CPU time before it, the total time waited, and the seconds of
+        the trainer's own step before it. Returns the number of threads to change to, or None."""
         monitor = self._monitor
         if self._trial is not None:
-            worth = self._trial.end(wall)
+            worth = self._trial.end(wall, step)
             if worth is None:
                 return None
+            self.slower = self._trial.slower if worth else 0.0
             self.settled = self._threads if worth else 0
             return None if worth else 0
-        if monitor.watching and monitor.end(wall, cpu):
-            self._trial = ThreadTrial(monitor.cost, self._threads)
+        if monitor.watching and monitor.end(wall, cpu, step):
+            self._trial = ThreadTrial(monitor.cost, self._threads, monitor.step)
             return self._threads
         self.busy = monitor.watching if self.busy else monitor.recheck(waited)
         return None

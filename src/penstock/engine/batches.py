@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
+from penstock.engine.ordered_threads import RANGE_SECONDS
 from penstock.engine.output import Output
-from penstock.engine.rank_rows import positions_by_cost, positions_in_order, rows_by_cost
-from penstock.engine.stages import BatchInProgress, Block, Part, stages_of
+from penstock.engine.rank_rows import positions_in_order, positions_of, rows_by_cost, rows_by_lane
+from penstock.engine.stages import BatchInProgress, Block, KeepRankRows, Part, stages_of
 from penstock.engine.stats import Stats
 from penstock.plan.build import Plan
 from penstock.plan.step_ranges import StepRanges
+from penstock.sources.base import PagedTokens
 from penstock.steps.picks import Picks
 
 if TYPE_CHECKING:
     from penstock.steps.planned_batches import PlannedBatches
 
 KEPT_BLOCKS = 4
+LANE_ROWS = 1 << 19  # rows of all ranks that are assigned by lane in one call
+REMOTE_ROWS = 256
+LATE_BYTES = 1 << 20  # of a batch that is made by whoever takes it: it fits into the cache of a core
+MANY_SOURCES, MANY_SOURCES_SECONDS = 256, 20e-3  # of a mixture, and the time of one call that reads its batches
 EVEN_BATCHES, OTHER_BATCHES = 1024, 64  # small batches read in one call, where all have one size, and otherwise
 
 
@@ -40,29 +47,67 @@ class Batches:
     """Computes the batches of one plan for one output."""
 
     def __init__(
-        self, plan: Plan, ranges: StepRanges, output: Output, pad: bool, stats: Stats, even: bool = False
-    ) -> None:
+        self, plan: Plan, ranges: StepRanges, output: Output, pad: bool, stats: Stats, even: bool = False,
+        single: bool = False,
+    ) -> None:  # fmt: skip
         self.plan, self.ranges, self.output, self.pad, self.stats = plan, ranges, output, pad, stats
         self.even = even  # whether ranks take the same number of rows of a short batch, some of them twice
+        self._single = single  # whether one batch is asked for: then the order of those after it is not computed
+        self.before_read: Callable[[int], None] | None = None  # called with the step before which a read ends
         self.stages = stages_of(plan, pad, even)
-        self._ids = plan.root.facts.ids
+        self._keep = next((stage for stage in self.stages if isinstance(stage, KeepRankRows)), None)
+        self._ids = plan.ids
         self._memory = output.memory if all(stage.final_dtypes for stage in self.stages) else None
         self._expands = output.expands and not self.stages
         batch = plan.definition.batch
         self._balance = plan.definition.world > 1 and batch is not None and batch.balance
+        self._by_lane = plan.definition.world > 1 and plan.root.facts.lanes
         self._counts = (
             plan.root.facts.per_batch is not None and plan.definition.world > 1 and not plan.needs_global_batch
         )
         self._blocks: dict[int, Block] = {}
         self._lock = threading.Lock()
         self._turn = 0
+        if stats.verbs is not None:
+            stats.verbs.measure(self)
+
+    def again(self) -> Batches:
+        """The same, with its own blocks and statistics: for somebody who is at other steps."""
+        return Batches(self.plan, self.ranges, self.output, self.pad, Stats(), self.even, self._single)
 
     @property
     def per_call(self) -> int:
         """Batches that may be read in one call: one where a user's function decides how large they become."""
-        if not self.plan.root.facts.certain or any(step.changes_content for step, _ in self.plan.finish):
+        if not self.plan.predictable:
             return 1
+        if any(isinstance(leaf.source, PagedTokens) for leaf in self.plan.root.leaves()):
+            planned = self.plan.root.batch_plan
+            rows = self.ranges.sections[-1].rows if planned is None else planned.rows
+            return max(1, REMOTE_ROWS * self.plan.definition.world // rows)  # each row may take a request
         return EVEN_BATCHES if self.plan.root.facts.even else OTHER_BATCHES
+
+    @property
+    def range_seconds(self) -> float:
+        """How long one call may take to read several batches; their bytes are bounded besides."""
+        return MANY_SOURCES_SECONDS if self._many_sources else RANGE_SECONDS
+
+    @property
+    def _many_sources(self) -> bool:
+        """Whether nearly every row of a batch is a read of its own; in many batches some rows share a source."""
+        return self.plan.root.facts.sources >= MANY_SOURCES
+
+    @property
+    def late(self) -> bool:
+        """Whether batches that threads have read are made by the consumer.
+
+        Right where making one is a single small copy: it is then in the cache of the core that uses it, and handing
+        over made batches costs more.
+        """
+        facts, definition = self.plan.root.facts, self.plan.definition
+        if not (facts.one_copy and facts.width and self.output.wraps and self._memory) or self.stages:
+            return False
+        rows = -(-self.ranges.sections[-1].rows // definition.world)
+        return 2 * rows * facts.width * self._memory.ids.itemsize <= LATE_BYTES
 
     def batches(self, lo: int, hi: int) -> list[Any]:
         """Batches [lo, hi), all of one epoch, as the output delivers them."""
@@ -75,6 +120,8 @@ class Batches:
     def read(self, lo: int, hi: int) -> list[Part]:
         """Reads the rows of batches [lo, hi); `make` turns each part into a batch."""
         parts: list[Part] = []
+        if self.before_read is not None:
+            self.before_read(hi)
         while lo < hi:
             block = self._block(lo)
             began = time.perf_counter()
@@ -113,12 +160,34 @@ class Batches:
         """The picks of this rank's batch `step`, as planned."""
         block = self._block(step)
         first, last = block.edges[step - block.lo : step - block.lo + 2]
-        return block.picks.rows(slice(first, last))
+        return self._own(block.picks.rows(slice(first, last)), block, step - block.lo)
+
+    def orders(self, lo: int, hi: int) -> Iterator[Picks]:
+        """The picks of this rank's batches [lo, hi), as planned, those of many steps together."""
+        while lo < hi:
+            block = self._block(lo)
+            stop = min(hi, block.hi)
+            if self._keep is None:
+                yield block.picks.rows(slice(block.edges[lo - block.lo], block.edges[stop - block.lo]))
+            else:
+                yield from (self.order(step) for step in range(lo, stop))
+            lo = stop
 
     def rows(self, step: int, row: int) -> Picks:
         """The picks of one row of this rank's batch `step` after replacements; reads the batch to find them."""
         part = self.read(step, step + 1)[0]
-        return part.rows.picks.rows(slice(part.start + row, min(part.start + row + 1, part.stop)))
+        own = self._own(part.rows.picks.rows(slice(part.start, part.stop)), part.block, part.number)
+        return own.rows(slice(row, row + 1) if row >= 0 else slice(0, 0))
+
+    def with_picks(self, step: int) -> tuple[Any, Picks]:
+        """This rank's batch `step`, and the picks of its rows after replacements; the rows are read once."""
+        part = self.read(step, step + 1)[0]
+        own = self._own(part.rows.picks.rows(slice(part.start, part.stop)), part.block, part.number)
+        return self.make(part), own
+
+    def _own(self, picks: Picks, block: Block, number: int) -> Picks:
+        """This rank's rows of a step; `picks` are those of all ranks where the global batch is made first."""
+        return picks if self._keep is None else picks.rows(self._keep.rows(block, number, len(picks)))
 
     def _block(self, step: int) -> Block:
         """The block of steps that contains `step`. The order of many batches is computed in one call, and kept."""
@@ -130,7 +199,7 @@ class Batches:
             per_rank = section.rows
         else:
             per_rank = -(-section.rows // self.plan.definition.world)
-        wide = max(1, root.facts.ahead // per_rank)
+        wide = 1 if self._single else max(1, root.facts.ahead // per_rank)
         number = (step - section.step) // wide
         with self._lock:
             block = self._blocks.get(number)
@@ -162,9 +231,11 @@ class Batches:
             everyone = root.pick(np.arange(first.offset, int(offsets[-1]) + last.rows), current.epoch)
             if self._balance:
                 rows = rows_by_cost(root.costs(everyone), full, definition.rank, definition.world, self.pad)
+        if self._by_lane:
+            rows = self._rows_by_lane(first.offset, int(offsets[-1]) + last.rows, full, current.epoch)
         mine = positions_in_order(offsets, full, last.rows, rank, world, self.pad, self.even)
         if rows and not self.plan.needs_global_batch:
-            mine = positions_by_cost(offsets, rows, last.rows)
+            mine = positions_of(offsets, rows, last.rows)
         position, counts, real = mine
         if not counts.all():  # a share of 0 rows has the columns of this row, past the edges, of which it takes none
             position = np.append(position, offsets[-1])
@@ -176,9 +247,18 @@ class Batches:
         read = root.open(picks, self._expands)
         block = Block(lo, hi, picks, [0, *np.cumsum(counts).tolist()], real.tolist(), read)
         if everyone is None:
-            return block
+            return block._replace(assigned=rows) if rows else block
         all_edges = [*range(0, (hi - lo) * full, full), len(everyone)]
         return block._replace(everyone=everyone if self._counts else None, all_edges=all_edges, assigned=rows)
+
+    def _rows_by_lane(self, start: int, stop: int, full: int, epoch: int) -> list[NDArray[np.int64]]:
+        """This rank's rows of the steps of `full` rows in [start, stop), a bounded number of rows at a time."""
+        rows, definition = [], self.plan.definition
+        some = max(1, LANE_ROWS // full) * full
+        for at in range(start, stop, some):
+            lanes = self.plan.root.lanes(np.arange(at, min(stop, at + some)), epoch)
+            rows += rows_by_lane(lanes, full, definition.rank, definition.world, self.pad, self.even)
+        return rows
 
     def _planned_block(self, planned: PlannedBatches, lo: int, hi: int, offset: int, epoch: int) -> Block:
         """The same for planned batches (`.bucket()`, `.batch_tokens()`): the plan says which records a step has."""

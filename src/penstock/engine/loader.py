@@ -14,38 +14,44 @@ import math
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from penstock.core.arguments import explained_class
 from penstock.core.cpus import usable_cores
-from penstock.core.errors import LimitError, StateError, UsageError
+from penstock.core.errors import ArgumentError, LimitError, StateError, UsageError
 from penstock.core.pickling import Portable
+from penstock.engine import stalls
 from penstock.engine.auto_threads import RECHECK_MASK, AutoThreads
 from penstock.engine.batches import Batches
 from penstock.engine.loop import Loop
 from penstock.engine.ordered_threads import OrderedThreads
 from penstock.engine.output import Output
+from penstock.engine.prefetch import Ahead, FetchingAhead, Prefetcher, is_paged
+from penstock.engine.provenance import Provenance
 from penstock.engine.rank_guard import refuse_unsharded
-from penstock.engine.stages import Part
+from penstock.engine.recorded import Recorded
+from penstock.engine.rows_ahead import RowsAhead, ranges_of
 from penstock.engine.stats import Stats
+from penstock.engine.storage_stats import StorageStats
+from penstock.engine.tuples import TupleOutput
+from penstock.markup.notebook import Facts
 from penstock.order.shuffle import LARGEST
 from penstock.plan import state as states
-from penstock.plan.build import build
-from penstock.plan.definition import Definition, Mix
+from penstock.plan.branches import Mix
+from penstock.plan.build import Plan, build
+from penstock.plan.definition import Definition
 from penstock.plan.same_step import refuse_different_steps
-from penstock.plan.step_ranges import StepRanges
-from penstock.steps.picks import Picks
+from penstock.plan.step_ranges import StepRanges, step_number
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from penstock.engine.processes.isolated import Isolated
 
-    Items = OrderedThreads | Isolated
+    Items = OrderedThreads | Isolated | FetchingAhead
+    Started = tuple[Items, Iterator[Any], Callable[[Any], Any] | None]  # the third completes each item
     BatchT = TypeVar("BatchT", default=Any)  # a plain `Loader` is a `Loader[Any]`
 else:
     from typing import TypeVar
@@ -57,10 +63,10 @@ PREFETCH = 3
 MAX_BYTES = 512 << 20
 THREADED_RANGE_BYTES = 4 << 20  # small batches are computed together up to this many bytes on threads...
 INLINE_RANGE_BYTES = 8 << 20  # ...and without threads: what was read should still be in the CPU cache on delivery
-ORDER_ROWS = 1 << 18  # rows whose picks are computed together where nothing is read
 
 
-class Loader(Portable, Generic[BatchT]):
+@explained_class
+class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
     """Batches of a pipeline. Made by `Pipeline.to_numpy()`, `.to_torch()` and `.to_jax()`."""
 
     # For the error of a loader that is not sharded: what to add, and what gives every process all rows.
@@ -107,7 +113,7 @@ class Loader(Portable, Generic[BatchT]):
             output.memory.buffers.limit = min(output.memory.buffers.limit, max_bytes)
             self._plan.check_ids(output.memory.ids)
         if (warning := self._plan.warning) is not None:
-            warnings.warn(warning, UserWarning, stacklevel=4)  # past the wrapper of `to_*`
+            warnings.warn(warning, UserWarning, stacklevel=5)  # past the wrappers of `to_*` and of the class
         self._rows = batch.rows(definition.world)
         keep = batch.remainder != "drop"
         self._ranges = StepRanges.start(self._plan.root.size, self._rows, keep)
@@ -118,8 +124,9 @@ class Loader(Portable, Generic[BatchT]):
             threads = max(1, usable_cores() // max(1, self._workers))
         self._threads = threads
         self._prefetch, self._max_bytes, self._timeout = prefetch, max_bytes, timeout
-        self._stats = Stats()
-        self._settled: int | None = None  # with threads=None: the number that was found best
+        self._stats, self._storage = Stats(), StorageStats()
+        # With threads=None: the number that was found best. Storage is waited for on a thread from the start.
+        self._settled = 1 if threads is None and is_paged(self._plan) and self._plan.predictable else None
         self._step = 0
         self._ended = False  # the last batch of an epoch was taken, and the `for` over that epoch has not ended
         self.moves = 0  # how often the position or the weights were changed, other than by taking a batch
@@ -142,8 +149,11 @@ class Loader(Portable, Generic[BatchT]):
             self._ended = False  # the loop that took the last batch of an epoch is left
         self.moves += 1
         self.loop = loop = Loop(independent)
+        self._prepare_recording()
         at, stop = self._step, self._loop_end()
-        return _run(self, loop, self.moves, at, stop, *self._begin(at, stop, self._threads or self._settled or 0))
+        run = _run(self, loop, self.moves, at, stop, self._begin(at, stop, self._threads or self._settled or 0))
+        loop.run = weakref.ref(run)
+        return run
 
     def _loop_end(self) -> int | None:
         """The step before which a `for` from the current position ends."""
@@ -160,13 +170,40 @@ class Loader(Portable, Generic[BatchT]):
         self._detached.add(loop)
         return False
 
-    def _left(self, loop: Loop, moves: int) -> None:
-        """A `for` has ended or was left; `moves` is what it had followed."""
+    def _left(self, loop: Loop, moves: int, _unwatch: Callable[..., None] = stalls.unwatch) -> None:
+        """A `for` has ended or was left; `moves` is what it had followed. At interpreter exit modules may be gone."""
+        _unwatch(loop.run)
+        self._end_recording()
         self._detached.discard(loop)
         if self.loop is loop:
             self.loop = None
             if self.moves == moves:
                 self._ended = False
+
+    def close(self) -> None:
+        """Ends a running `for` and its threads and processes. The position stays: a new `for` continues there.
+
+        Leaving the loop does the same once nothing refers to its iterator; `with loader:` does it at the end.
+        """
+        for loop in (self.loop, *self._detached):
+            run = None if loop is None else loop.run()
+            if run is not None:
+                run.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, place: Any) -> None:
+            raise ArgumentError(
+                "a loop over a loader: it makes batches itself",
+                got=f"loader[{place!r}], as a DataLoader around it does",
+                fix="for batch in loader: ...; loader.batch_at(step); or pipeline.to_dataset() for a DataLoader",
+            )
 
     def _move(self, step: int, ended: bool = False) -> None:
         """Changes the position; a running `for` continues there."""
@@ -191,46 +228,8 @@ class Loader(Portable, Generic[BatchT]):
 
     def batch_at(self, step: int) -> BatchT:
         """Computes the batch of any past or future step. Does not move the loader's position."""
-        batch: BatchT = self._work().batches(_step_number(step), step + 1)[0]
+        batch: BatchT = self._work(single=True).batches(step_number(step), step + 1)[0]
         return batch
-
-    def why(self, step: int, row: int = 0) -> dict[str, Any]:
-        """The provenance of a row of this rank's batch `step`: record, offsets and seed."""
-        work = self._work()
-        picks = work.rows(_step_number(step), row)
-        if not len(picks):
-            raise UsageError("a row of the batch", got=f"row {row} of step {step}", fix="rows count from 0")
-        cut = self._ranges.at(step)
-        return {
-            "step": step,
-            "row": row,
-            "epoch": cut.epoch,
-            "n": int(picks.column("slot")[0]),
-            "record": int(picks.record[0]),
-            "pass": int(picks.column("epoch")[0]),
-            "refused_before": int(picks.column("tries")[0]),
-            "seed": self.definition.seed,
-            "from": self._plan.root.explain(picks),
-        }
-
-    def records(self) -> Iterator[NDArray[np.int64]]:
-        """The record numbers of each batch of this rank, from the current position to the end of the epoch.
-
-        Reads no data. A filter or a bad record may replace some of them when the batch is computed.
-        """
-        work, step, stop = self._work(), self._step, self._loop_end()
-        steps = count(step) if stop is None else range(step, stop)
-        return (work.order(at).record for at in steps)
-
-    def order(self, start: int, stop: int) -> Iterator[Picks]:
-        """The planned picks of steps [start, stop), all ranks' rows in order, in blocks. No data is read."""
-        while start < stop:
-            end = min(stop, self._ranges.epoch_end(start) or stop, self._ranges.section_end(start))
-            first, last = self._ranges.at(start), self._ranges.at(end - 1)
-            after = last.offset + last.rows
-            for row in range(first.offset, after, ORDER_ROWS):
-                yield self._plan.root.pick(np.arange(row, min(after, row + ORDER_ROWS)), first.epoch)
-            start = end
 
     def shard(self, rank: int | None = None, world: int | None = None) -> Self:
         """A copy of this loader for one rank's rows of each batch, as `.shard()` in its pipeline would make it."""
@@ -238,17 +237,29 @@ class Loader(Portable, Generic[BatchT]):
         other._share(rank, world)
         return other
 
+    def as_tuples(self, *names: str) -> Loader[tuple[Any, ...]]:
+        """A copy of this loader whose batches are tuples of these columns, for loops and trainers that unpack them.
+
+        >>> import penstock as ps
+        >>> numbers = ps.from_arrays({"x": [1, 2], "y": [0, 1]}).batch(2).to_numpy()
+        >>> next(iter(numbers.as_tuples("x", "y")))
+        (array([1, 2]), array([0, 1]))
+        """
+        other: Loader[Any] = copy.copy(self)
+        other.output = TupleOutput(self.output.converter, names)
+        return other
+
     def _share(self, rank: int | None, world: int | None) -> None:
         """Makes this the loader of one rank, from its position on."""
         definition, size, keep = self.definition.share(rank, world), self._ranges.size, self._ranges.keep
         rows = self._rows if definition.batch is None else definition.batch.rows(definition.world)
         StepRanges.start(size, rows, keep)  # raises if an epoch has no batch
-        self._rebuild(definition)
+        self._rebuild(definition, None)
         self._rows, self._ranges = rows, self._ranges.then(self._step, self._ranges.row(self._step), rows)
         self._move(self._step, self._ended)
 
     def seek_epoch(self, epoch: int) -> None:
-        """Moves to the start of an epoch. A running `for` goes on with its first batch."""
+        """Moves to the start of an epoch. A running `for` continues with its first batch."""
         step = self._first_step(epoch)
         self._ranges = StepRanges.start(self._ranges.size, self._rows, self._ranges.keep)
         self._move(step)
@@ -302,27 +313,30 @@ class Loader(Portable, Generic[BatchT]):
         refuse_different_steps(self._plan.fingerprint, state, self.definition.world)
         found = states.restore(state, self.definition, self._plan, self._ranges, self._rows, self._code)
         if found.definition != self.definition:
-            self._rebuild(found.definition)
+            self._rebuild(found.definition, self._plan)
         self._ranges = found.ranges
         self._move(found.step, found.ended)
 
-    def set_weights(self, weights: Sequence[float]) -> None:
+    def set_weights(self, weights: Sequence[float] | Mapping[str, float]) -> None:
         """Changes the weights of a mixture from the next batch on, also in a running `for`; earlier ones stay the same.
 
-        Batches computed ahead with the old weights are thrown away; with child processes, these start again.
+        Batches computed ahead with the old weights are thrown away; with child processes, these start again. Of more
+        than 16 sources the weights are rounded to float32, as a checkpoint holds them.
         """
         origin, row = self.definition.origin, self._ranges.row(self._step)
         before = [stage for stage in origin.stages if stage[0] < row] if isinstance(origin, Mix) else []
         drawn = origin.drawn if isinstance(origin, Mix) else ()
-        self._rebuild(states.reweighted(self.definition, [*before, (row, weights)], drawn))
+        changed = states.reweighted(self.definition, [*before, (row, weights)], drawn)
+        self._rebuild(states.rounded(changed), self._plan)
         self._move(self._step, self._ended)
 
-    def _rebuild(self, definition: Definition) -> None:
-        self.definition, self._plan = definition, build(definition)
+    def _rebuild(self, definition: Definition, noted: Plan | None) -> None:
+        self.definition, self._plan = definition, build(definition, noted=noted)
 
     def stats(self) -> dict[str, Any]:
         """Seconds per stage, waiting time, a verdict in one sentence, and what an epoch leaves out."""
-        facts = self._stats.summary()
+        facts = Facts(self._stats.summary())
+        self._storage.add_to(facts, self._plan)
         facts["left_out"] = self._plan.left_out(self._rows)
         facts["skipped"] = self._plan.ledger.total
         facts["filtered"] = self._plan.refusals.total
@@ -335,11 +349,11 @@ class Loader(Portable, Generic[BatchT]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Definition, output, options and position; the plan is built again where this arrives."""
-        here = ("_plan", "_stats", "loop", "_detached")
+        here = ("_plan", "_stats", "_storage", "_recording", "loop", "_detached")
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _stats=Stats())
+        self.__dict__.update(state, _stats=Stats(), _storage=StorageStats())
         self._no_loops()
         self._plan = build(self.definition)
 
@@ -349,52 +363,70 @@ class Loader(Portable, Generic[BatchT]):
         shown = f", left_out={lost}" if lost else ""
         return f"Loader(to={self.output.name}, step={self._step}, threads={threads}{shown})"
 
-    def _work(self) -> Batches:
-        return Batches(self._plan, self._ranges, self.output, self._pad, self._stats, self._even)
+    def _work(self, single: bool = False) -> Batches:
+        return Batches(self._plan, self._ranges, self.output, self._pad, self._stats, self._even, single)
 
-    def _begin(
-        self, step: int, stop: int | None, threads: int
-    ) -> tuple[Items, Iterator[Any], Callable[[Any], Any] | None]:
-        """Starts computing batches [step, stop). Returns the items, their iterator, and what completes each, if any."""
+    def _begin(self, step: int, stop: int | None, threads: int) -> Started:
+        """Starts computing batches [step, stop)."""
+        if not is_paged(self._plan):
+            if self._workers or not ranges_of(self._plan):
+                return self._compute(self._work(), step, stop, threads)
+            return self._fetching(RowsAhead(self._work().again(), step, stop), step, stop, threads)
+        return self._fetching(Prefetcher(self._work(), step, stop, self._prefetch + 1), step, stop, threads)
+
+    def _change(self, items: Items, step: int, stop: int | None, threads: int) -> Started:
+        """The same with another number of threads, in place of items that were taken up to `step`."""
+        if isinstance(items, FetchingAhead):  # what fetches ahead goes on
+            items.items.close()
+            return self._fetching(items.prefetcher, step, stop, threads)
+        items.close()
+        return self._begin(step, stop, threads)
+
+    def _fetching(self, prefetcher: Ahead, step: int, stop: int | None, threads: int) -> Started:
         work = self._work()
+        work.before_read = prefetcher.wait_for
+        items, take, deliver = self._compute(work, step, stop, threads)
+        ahead = FetchingAhead(items, take, prefetcher)
+        return ahead, iter(ahead), deliver
+
+    def _compute(self, work: Batches, step: int, stop: int | None, threads: int) -> Started:
         if self._workers:
             from penstock.engine.processes.isolated import Isolated
 
             isolated = Isolated(
-                work,
-                step,
-                stop,
+                work, step, stop,
                 workers=self._workers,
                 threads=threads,
                 ahead=self._prefetch,
                 max_bytes=self._max_bytes,
                 timeout=self._timeout,
                 on_death=self._on_worker_death,
-            )
+            )  # fmt: skip
             return isolated, iter(isolated), None
-        eager = threads > 0
+        eager, late = threads > 0, not threads or work.late
         if self._timeout is not None and not eager:
-            threads = 1  # nobody else could notice that the trainer's own thread hangs
+            threads, late = 1, False  # nobody else could notice that the trainer's own thread hangs
         try:
             ordered = OrderedThreads(
-                work.batches if threads else work.read,
+                work.read if late else work.batches,
                 step,
                 stop,
                 threads=threads,
                 eager=eager,
                 ahead=self._prefetch,
                 max_bytes=self._max_bytes,
-                size_of=self.output.nbytes if threads else _part_bytes,
+                size_of=attrgetter("nbytes") if late else self.output.nbytes,
                 range_bytes=THREADED_RANGE_BYTES if threads else INLINE_RANGE_BYTES,
                 timeout=self._timeout,
                 per_call=work.per_call,
+                range_seconds=work.range_seconds,
             )
         except LimitError:
             if self._threads is not None:
                 raise
             self._settled = 0  # the system allows no more threads: the trainer's own does the work
-            return self._begin(step, stop, 0)
-        return ordered, iter(ordered), None if threads else work.make
+            return self._compute(work, step, stop, 0)
+        return ordered, iter(ordered), work.make if late else None
 
 
 def _run(
@@ -403,9 +435,7 @@ def _run(
     moves: int,
     at: int,
     stop: int | None,
-    items: Items,
-    take: Iterator[Any],
-    deliver: Callable[[Any], Any] | None,
+    started: Started,
 ) -> Run[BatchT]:
     """One `for` over a loader, from batch `at` up to batch `stop`. Dropping it, leaving the loop or Ctrl-C ends its
     threads.
@@ -413,10 +443,12 @@ def _run(
     With `threads=None` batches are computed in the trainer's own thread while that is cheaper than handing them over,
     and on threads otherwise, if they help. The batches are the same.
     """
-    clock, stats = time.perf_counter, loader._stats
+    clock, stats, (items, take, deliver) = time.perf_counter, loader._stats, started
     auto = AutoThreads(usable_cores()) if loader._threads is None and loader._settled is None else None
     measured, threads = auto is not None, loader._threads or loader._settled or 0
-    loop.started = True
+    loop.inline = deliver is not None and not threads
+    loop.begin(None if loader._threads or loader._workers else loader, stats)
+    loader._begin_recording()
     try:
         while True:
             if loader.moves != moves:
@@ -425,6 +457,7 @@ def _run(
                     items.close()
                     at, stop = loader._step, loader._loop_end()
                     items, take, deliver = loader._begin(at, stop, threads)
+                    loop.inline = deliver is not None and not threads
             cpu = time.thread_time() if measured else 0.0
             began = clock()
             try:
@@ -440,16 +473,16 @@ def _run(
                 if middle:  # one in eight is timed and counted eight times
                     stats.delivered(8 * (now - middle))
             at += 1
-            stats.took(now - began, now)
+            step = stats.took(now - began, now)
             if auto is not None and (measured or not at & RECHECK_MASK):
-                change = auto.end(now - began, cpu, stats.waited)
+                change = auto.end(now - began, cpu, stats.waited, step)
                 measured = auto.busy
                 if auto.settled is not None:
-                    loader._settled, auto, measured = auto.settled, None, False
+                    loader._settled, stats.slower, auto, measured = auto.settled, auto.slower, None, False
                 if change is not None:
-                    items.close()
                     threads = change
-                    items, take, deliver = loader._begin(at, stop, threads)
+                    items, take, deliver = loader._change(items, at, stop, threads)
+                    loop.inline = deliver is not None and not threads
             if not loop.detached:  # nothing is called from here to `yield`: no signal can come in between
                 loader._step = at
                 if at == stop:
@@ -458,13 +491,3 @@ def _run(
     finally:
         items.close()
         loader._left(loop, moves)
-
-
-def _part_bytes(part: Part) -> int:
-    return part.nbytes
-
-
-def _step_number(step: int) -> int:
-    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < LARGEST:
-        raise UsageError("a step number of at least 0", got=repr(step)[:80], fix="steps count from 0 over all epochs")
-    return step

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Protocol
+
 from penstock.core.errors import UsageError
+from penstock.engine.stalls import Run, watch
+from penstock.engine.stats import Stats
+
+
+class HasStep(Protocol):
+    """A loader, as the number of its next batch."""
+
+    @property
+    def step(self) -> int: ...
 
 
 class Loop:
     """A running `for`. An `independent` one goes on when a newer one begins; any other is refused its next batch."""
 
-    __slots__ = ("__weakref__", "detached", "independent", "started")
+    __slots__ = ("__weakref__", "detached", "independent", "inline", "run", "started")
+    run: weakref.ref[Run]  # what is iterated
 
     def __init__(self, independent: bool) -> None:
         self.independent = independent
         self.started = self.detached = False
+        self.inline = False  # whether batches are computed in the thread that iterates
+
+    def begin(self, loader: HasStep | None, stats: Stats) -> None:
+        """The first batch is taken. Warns of stalls of a `loader` while it is `inline`, without keeping it alive."""
+        self.started = True
+        if loader is not None:
+            own = weakref.ref(loader)
+            watch(self.run, lambda: stats.taken, lambda: _step(own()) if self.inline else None)
 
     def detach(self) -> None:
         """A newer `for` has begun: this one no longer moves the loader's position."""
@@ -23,3 +44,7 @@ class Loop:
                 fix="use a second loader for the inner loop: call .to_numpy(), .to_torch() or .to_jax() again",
             )
         self.detached = True
+
+
+def _step(loader: HasStep | None) -> int | None:
+    return None if loader is None else loader.step

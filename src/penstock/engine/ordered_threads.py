@@ -32,10 +32,11 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from penstock.core.buffers import keep_freed_blocks
 from penstock.core.errors import LimitError, UsageError, WorkerDied
 from penstock.core.signals import raised_by_handler
+from penstock.engine import stalls
 
-STALL_SECONDS = 30.0  # a longer wait is reported
 CHECK_SECONDS = 1.0  # how often a waiting consumer checks that the threads are alive
 RANGE_SECONDS = 2e-3  # small items are computed together up to this time, and up to `range_bytes`
 RANGE_ITEMS = 1024
@@ -128,6 +129,7 @@ class OrderedThreads:
         timeout: float | None = None,
         eager: bool = True,
         per_call: int = RANGE_ITEMS,
+        range_seconds: float = RANGE_SECONDS,
         ahead_of: Callable[[int], int] | None = None,
         known_bytes: Callable[[], int] | None = None,
     ) -> None:
@@ -136,9 +138,10 @@ class OrderedThreads:
         self._taken = start  # items delivered to the consumer
         self._ahead, self._max_bytes, self._timeout = ahead, max_bytes, timeout
         self._eager = eager  # False: threads compute only while the consumer waits
-        self._range_bytes = range_bytes
+        self._range_bytes, self._range_seconds = range_bytes, range_seconds
         self._range_items = 1  # items per range; grows while ranges are small and fast
         self._item_bytes: int | None = None  # of the largest of the last results; unknown before the first
+        self._item_seconds = 0.0  # of the fastest of the last results
         self._per_call = per_call  # items that may be computed in one call
         self._even = True  # whether all items so far had one size
         self._ready: dict[int, _Result] = {}  # results that came before their turn
@@ -157,6 +160,7 @@ class OrderedThreads:
             for i in range(threads)
         ]
         _open.add(self)
+        keep_freed_blocks()
         self._start_threads()
         if threads and eager:
             self._enqueue_ranges()
@@ -230,7 +234,7 @@ class OrderedThreads:
             except Empty:
                 waited = time.perf_counter() - began
                 self._check_threads(waited, warned)
-                warned = warned or waited > STALL_SECONDS
+                warned = warned or waited > stalls.SECONDS
                 continue
             if self._closed:
                 raise StopIteration
@@ -256,9 +260,11 @@ class OrderedThreads:
                 where=self._stacks(),
                 fix="fix what hangs there, or raise timeout=",
             )
-        if waited > STALL_SECONDS and not warned:
+        if waited > stalls.SECONDS and not warned:
             warnings.warn(
-                f"penstock: batch {self._taken} has taken {waited:.0f} s so far\n{self._stacks()}", stacklevel=5
+                f"penstock: batch {self._taken} has taken {waited:.0f} s so far\n{self._stacks()}",
+                RuntimeWarning,
+                stacklevel=5,
             )
 
     def _stacks(self) -> str:
@@ -298,7 +304,9 @@ class OrderedThreads:
         self._item_bytes = max(first, last, before - (before >> 3))  # what was large lately may be so again
         self._queues.item_bytes = self._item_bytes
         self._queues.window = max(1, self._max_bytes // max(1, self._item_bytes))
-        by_bytes, by_time = self._range_bytes // max(1, self._item_bytes), int(RANGE_SECONDS * count / result.seconds)
+        seconds = result.seconds / count
+        self._item_seconds = min(seconds, (self._item_seconds or seconds) * 1.25)  # other load only lengthens it
+        by_bytes, by_time = self._range_bytes // max(1, self._item_bytes), int(self._range_seconds / self._item_seconds)
         wide = max(1, min(by_bytes, by_time, self._range_items * 4, RANGE_ITEMS))
         self._range_items = 1 << (wide.bit_length() - 1)  # few distinct sizes, so that buffers can be reused
         self._queues.per_call = min(self._range_items, self._per_call, RANGE_ITEMS if self._even else UNEVEN_ITEMS)

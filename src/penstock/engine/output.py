@@ -18,7 +18,13 @@ class Output(ABC):
 
     name: ClassVar[str]
     memory: Memory | None = None  # final dtype and buffers of token ids; None: they stay as read
+    wraps: bool = False  # whether `make` only wraps columns that have their final dtype, without a copy
     expands: bool = False  # whether `expand` makes batches from compact columns
+
+    @property
+    def converter(self) -> Output:
+        """The output whose `convert` and place this one uses: itself, unless it only rearranges another's batches."""
+        return self
 
     @abstractmethod
     def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:

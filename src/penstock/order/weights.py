@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from penstock.core.errors import UsageError
 
@@ -117,6 +118,12 @@ def normalise(weights: Sequence[float], where: str) -> tuple[float, ...]:
         values = [v / max(values) for v in values]
     total = math.fsum(values)
     return tuple(values) if abs(total - 1.0) < 1e-9 else tuple(v / total for v in values)
+
+
+@lru_cache(maxsize=256)
+def normalised(weights: tuple[float, ...], where: str) -> tuple[float, ...]:
+    """The same for weights that come again and again: those of earlier stages of a mixture."""
+    return normalise(weights, where)
 
 
 def _checked(sizes: Sequence[int]) -> Sequence[int]:

@@ -56,10 +56,10 @@ def jax_array(array: Any) -> Any:
     jax = jax_module()
     if isinstance(array, jax.Array):
         return array
-    given = np.asarray(array)
-    _check_numbers(given)
-    held = given if jax.config.jax_enable_x64 else narrowed(given)
-    return jax.device_put(held.copy() if held is given else held)  # without the copy JAX may share the memory
+    host = np.asarray(array)
+    _check_numbers(host)
+    held = host if jax.config.jax_enable_x64 else narrowed(host)
+    return jax.device_put(held.copy() if held is host else held)  # without the copy JAX may share the memory
 
 
 def _check_numbers(array: NDArray[Any]) -> None:

@@ -18,10 +18,12 @@ from penstock.core.errors import UsageError
 from penstock.core.optional import need
 from penstock.engine.output import Output
 from penstock.outputs.arrays import narrowed
+from penstock.outputs.floats import cast_floats, ids_dtype, numpy_floats
 from penstock.outputs.jax_batch import jax_batch
 from penstock.outputs.numpy import widened
 from penstock.outputs.objects import NUMBERS, flat, holds_numbers, lengths_of, nested, resolved
-from penstock.plan.definition import Definition, Mix
+from penstock.plan.branches import Combined
+from penstock.plan.definition import Definition
 from penstock.steps.rows import Memory
 
 QUICK_BYTES = 4 << 20  # JAX uses larger batches without a copy if it can
@@ -35,12 +37,12 @@ class JaxOutput(Output):
 
     name = "jax"
 
-    def __init__(self, sharding: Any = None, ids: Any = np.int32, micro_batches: int = 1) -> None:
+    def __init__(self, sharding: Any = None, ids: Any = np.int32, micro_batches: int = 1, floats: Any = None) -> None:
         self.jax = need("jax", extra="jax", purpose="for .to_jax()")
         if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:
             raise UsageError("micro_batches of at least 1", got=repr(micro_batches), fix="micro_batches=4")
-        self.memory: Memory = Memory(np.dtype(ids), Aligned())
-        self.sharding, self.micro_batches = sharding, micro_batches
+        self.memory: Memory = Memory(ids_dtype(ids), Aligned())
+        self.sharding, self.micro_batches, self.floats = sharding, micro_batches, numpy_floats(floats)
         self.spread = sharding is not None and self.jax.process_count() > 1
         self._world = share_of(sharding)[1] if self.spread else 1
         self._dropped = self._not_given()
@@ -52,8 +54,8 @@ class JaxOutput(Output):
 
     def _not_given(self) -> tuple[str, ...]:
         """Columns about all packed rows in order, dropped when rows are split over devices or micro-batches."""
-        whole = getattr(self.sharding, "is_fully_replicated", True) and self.micro_batches == 1
-        return ("cu_seqlens", "max_seqlen") if self.spread else () if whole else ("cu_seqlens",)
+        replicated = getattr(self.sharding, "is_fully_replicated", True) and self.micro_batches == 1
+        return ("cu_seqlens", "max_seqlen") if self.spread else () if replicated else ("cu_seqlens",)
 
     @property
     def expands(self) -> bool:  # type: ignore[override]
@@ -90,6 +92,8 @@ class JaxOutput(Output):
 
     def _placed(self, arrays: dict[str, Any]) -> dict[str, Any]:
         made: dict[str, Any]
+        if self.floats is not None:
+            arrays = {name: cast_floats(column, self.floats, name) for name, column in arrays.items()}
         if self.spread:
             made = {name: self._global(column) for name, column in arrays.items()}
         elif self.sharding is None:
@@ -145,8 +149,8 @@ class JaxOutput(Output):
     def _global(self, column: Any) -> Any:
         """The array over all processes; `column` holds this one's rows."""
         rows = 1 if self.micro_batches > 1 else 0  # the axis that is split over processes
-        whole = tuple(n * self._world if axis == rows else n for axis, n in enumerate(column.shape))
-        return self.jax.make_array_from_process_local_data(self._sharding(column.ndim), column, whole)
+        global_shape = tuple(n * self._world if axis == rows else n for axis, n in enumerate(column.shape))
+        return self.jax.make_array_from_process_local_data(self._sharding(column.ndim), column, global_shape)
 
     def _micro(self, name: str, column: Any) -> Any:
         parts = self.micro_batches
@@ -235,5 +239,5 @@ def shared_by(definition: Definition, output: JaxOutput) -> Definition:
 
 def _varying(definition: Definition) -> frozenset[str]:
     origin = definition.origin
-    inner = [_varying(branch) for branch in origin.branches] if isinstance(origin, Mix) else []
+    inner = [_varying(branch) for branch in origin.branches] if isinstance(origin, Combined) else []
     return frozenset().union(*inner, *(step.varying_columns for step in definition.steps))

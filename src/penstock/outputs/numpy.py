@@ -9,6 +9,7 @@ import numpy as np
 from penstock.core.buffers import Buffers
 from penstock.core.columns import Columns, Ragged, nbytes
 from penstock.engine.output import Output
+from penstock.outputs.floats import cast_floats, ids_dtype, numpy_floats
 from penstock.steps.rows import Memory
 
 
@@ -39,15 +40,23 @@ class NumpyOutput(Output):
     """Token ids have the dtype `ids` (default int64)."""
 
     name = "numpy"
+    wraps = True
 
-    def __init__(self, ids: Any = np.int64) -> None:
-        self.memory: Memory = Memory(np.dtype(ids), Buffers())
+    def __init__(self, ids: Any = np.int64, floats: Any = None) -> None:
+        self.memory: Memory = Memory(ids_dtype(ids), Buffers())
+        self.floats = numpy_floats(floats)
 
     def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
         return widened(columns, ids, *self.memory)
 
     def deliver(self, columns: Columns) -> Columns:
-        return columns
+        return columns if self.floats is None else {n: _cast(n, c, self.floats) for n, c in columns.items()}
 
     def nbytes(self, batch: Columns) -> int:
         return nbytes(batch)
+
+
+def _cast(name: str, column: Any, dtype: np.dtype[Any]) -> Any:
+    if isinstance(column, Ragged):
+        return Ragged(cast_floats(column.values, dtype, name), column.offsets)
+    return cast_floats(column, dtype, name)

@@ -97,8 +97,8 @@ def _unequal(name: str, framework: str, arrays: list[Any]) -> UsageError:
         got=f"shapes {', '.join(map(str, shapes[:3]))}{', ...' if len(shapes) > 3 else ''}"
         if shapes
         else "arrays and text together in dicts",
-        fix=".decode_images(size) for images, .pad() for sequences, or .map(function) to bring them to one shape or to"
-        " leave the column out",
+        fix=".decode_images(size) for images, .pad() for sequences, ps.Boxes(max=n) for boxes, or .map(function) to"
+        " bring them to one shape or to leave the column out",
     )
 
 

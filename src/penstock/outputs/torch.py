@@ -11,6 +11,7 @@ from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
 from penstock.engine.output import Output
+from penstock.outputs.floats import check_range, floats_name, ids_dtype
 from penstock.outputs.numpy import widened
 from penstock.outputs.objects import NUMBERS, lengths_of, resolved
 from penstock.steps.rows import Memory
@@ -21,18 +22,34 @@ class TorchOutput(Output):
 
     name = "torch"
 
-    def __init__(self, device: Any = None, pin_memory: bool = False, ids: Any = np.int64) -> None:
+    def __init__(
+        self, device: Any = None, pin_memory: bool = False, ids: Any = np.int64, floats: Any = None,
+        memory_format: Any = None,
+    ) -> None:  # fmt: skip
         self.torch = need("torch", extra="torch", purpose="for .to_torch()")
         self._from_numpy = self.torch.from_numpy
-        self.memory: Memory = Memory(np.dtype(ids), Buffers())
-        self.device = None if device is None else self.torch.device(device)
+        self.memory: Memory = Memory(ids_dtype(ids), Buffers())
+        try:
+            self.device = None if device is None else self.torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            text = str(error).splitlines()[0][:200]
+            raise UsageError("a device of torch in device=", got=f"{device!r}: {text}", fix='device="cuda"') from error
         self.pin = pin_memory and self.torch.cuda.is_available()
-        self._elsewhere = self.pin or self.device is not None
+        name = floats_name(floats)
+        self.floats = None if name is None else getattr(self.torch, name)
+        if memory_format not in (None, self.torch.contiguous_format, self.torch.channels_last):
+            raise UsageError(
+                "torch.contiguous_format or torch.channels_last in memory_format=",
+                got=repr(memory_format),
+                fix='memory_format=torch.channels_last, after .decode_images(..., layout="NCHW")',
+            )
+        self.last = memory_format is self.torch.channels_last
+        self.wraps = not (self.pin or self.last) and self.device is None and self.floats is None
 
     def place_on(self, device: Any) -> None:
         """Places batches on this device from now on, unless another was passed. The CPU is where they are anyway."""
         if self.device is None and device.type != "cpu":
-            self.device, self._elsewhere = device, True
+            self.device, self.wraps = device, False
 
     def convert(self, columns: Columns, ids: frozenset[str]) -> Columns:
         return widened(columns, ids, *self.memory)
@@ -42,7 +59,7 @@ class TorchOutput(Output):
 
     def make(self, columns: Columns, ids: frozenset[str]) -> dict[str, Any]:
         """One pass: for small batches the calls cost as much as the copies. Final arrays are only wrapped."""
-        if self._elsewhere:
+        if not self.wraps:
             return self.deliver(self.convert(columns, ids))
         out, tensor, want = {}, self._from_numpy, self.memory.ids
         for name, column in columns.items():
@@ -68,9 +85,19 @@ class TorchOutput(Output):
         if not column.flags.writeable:
             column = column.copy()  # torch has no read-only tensors
         tensor = self._from_numpy(column)
+        if self.floats is not None and tensor.is_floating_point():
+            tensor = self._cast(name, tensor)
+        if self.last and tensor.ndim == 4:
+            tensor = tensor.contiguous(memory_format=self.torch.channels_last)
         if self.pin:
             tensor = tensor.pin_memory()
         return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pin)
+
+    def _cast(self, name: str, tensor: Any) -> Any:
+        made = tensor.to(self.floats)
+        if made.element_size() < tensor.element_size() and bool(made.isinf().any()):
+            check_range(name, str(self.floats), bool((made.isinf() & ~tensor.isinf()).any()))
+        return made
 
     def _nested(self, name: str, parts: dict[str, Any]) -> dict[str, Any]:
         return {

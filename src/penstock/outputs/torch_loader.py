@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
 from penstock.engine.loader import Loader, Run
 from penstock.engine.output import Output
+from penstock.outputs.skipped_batches import skipped_by_caller
 from penstock.outputs.torch import TorchOutput
 from penstock.plan.definition import Definition
 
@@ -39,7 +41,15 @@ class PipelineBatches(data.IterableDataset):  # type: ignore[misc]
                 got=f"{worker.num_workers} torch workers, each of which would make all of them",
                 fix="use the loader itself: .to_torch(threads=) or .to_torch(workers=)",
             )
-        return iter(self.loader)
+        skipped = skipped_by_caller(self)
+        return iter(self.loader) if skipped is None else self._rest(*skipped)
+
+    def _rest(self, skipped: int, epoch: int | None) -> Iterator[Any]:
+        """Nothing in the place of the batches that the caller throws away, then the other batches of the epoch."""
+        left = self.loader._skip_from_start(skipped, epoch)
+        yield from repeat(None, skipped)
+        if left:
+            yield from self.loader
 
 
 class TorchLoader(Loader[Any], data.DataLoader):  # type: ignore[misc]
@@ -72,6 +82,16 @@ class TorchLoader(Loader[Any], data.DataLoader):  # type: ignore[misc]
         """Moves to the start of an epoch, unless the position is in that epoch already."""
         if self._ranges.size is not None and epoch != self.epoch:
             self.seek_epoch(epoch)
+
+    def _skip_from_start(self, batches: int, epoch: int | None) -> bool:
+        """Moves to this batch of an epoch, by default the current one; whether there is such a batch."""
+        if self._ranges.size is None:  # one endless epoch
+            self._move(batches)
+            return True
+        self.seek_epoch(self.epoch if epoch is None else epoch)
+        end = self._ranges.epoch_end(self._step)
+        self._move(self._step + batches if end is None else min(self._step + batches, end))
+        return end is None or self._step < end
 
     @property
     def _is_accelerate_prepared(self) -> bool:
@@ -106,8 +126,8 @@ class TorchLoader(Loader[Any], data.DataLoader):  # type: ignore[misc]
             )
         self._even = self._prepared = True
         placed = accelerator.device_placement if place is None else place
-        if placed and isinstance(self.output, TorchOutput):
-            self.output.place_on(accelerator.device)
+        if placed and isinstance(self.output.converter, TorchOutput):
+            self.output.converter.place_on(accelerator.device)
 
     def _counted(self, run: Run[Any]) -> Run[Any]:
         """The batches, while Accelerate is informed of the last one."""

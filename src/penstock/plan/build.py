@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from penstock.core import randomness
 from penstock.core.errors import UsageError
 from penstock.core.ledger import Ledger
-from penstock.order.mix import Mixture
-from penstock.order.weights import proportional
-from penstock.plan.definition import Definition, Mix, Stop, fingerprint_of
-from penstock.steps.base import BatchStep, Context, Finish, OnReject, rows_before
+from penstock.plan.branches import Combined
+from penstock.plan.definition import Definition, fingerprint_of
+from penstock.steps.base import BatchStep, Context, Finish, NamesIds, OnReject, Step, rows_before
+from penstock.steps.facts import RowFacts
 from penstock.steps.id_dtype import check_ids
 from penstock.steps.node import Node, SourceNode
 
@@ -40,6 +39,11 @@ class Plan:
         return fingerprint_of(self.parts)
 
     @property
+    def predictable(self) -> bool:
+        """Whether no user's function decides how long a batch takes, or how large it becomes."""
+        return self.root.facts.certain and not any(step.changes_content for step, _ in self.finish)
+
+    @property
     def needs_global_batch(self) -> bool:
         """Whether a rank must make the full global batch before taking its share."""
         if self.definition.world == 1:
@@ -53,6 +57,14 @@ class Plan:
         if self.root.size is not None and batch is not None and batch.remainder == "drop":
             counts = {**counts, "rows_left_over": self.root.size % rows}
         return {name: count for name, count in counts.items() if count}
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """The columns of token ids in a batch."""
+        ids = self.root.facts.ids
+        for step, _ in self.finish:
+            ids = step.ids(ids) if isinstance(step, NamesIds) else ids
+        return ids
 
     @property
     def warning(self) -> str | None:
@@ -72,13 +84,17 @@ class Plan:
         return self.root.facts.per_batch is not None and not self.root.facts.certain
 
 
-def build(definition: Definition, on_reject: OnReject = "refill") -> Plan:
-    """Builds the nodes; every wrong combination of steps is refused here, before any record is read."""
-    ledger, refusals = Ledger(), Ledger()
+def build(definition: Definition, on_reject: OnReject = "refill", noted: Plan | None = None) -> Plan:
+    """Builds the nodes; every wrong combination of steps is refused here, before any record is read.
+
+    `noted`: the plan of the same run before a change of weights; what it skipped is kept.
+    """
+    ledger, refusals = (Ledger(), Ledger()) if noted is None else (noted.ledger, noted.refusals)
     root, finish = grow(definition, Context(definition.seed, 0, ledger, refusals, on_reject))
     if finish and definition.batch is not None and root.batch_plan is None and root.facts.per_batch is None:
         node = finish[0][0].on_rows(root)
         if node is not None:
+            node.verb = verbs_on_batches(definition, len(finish))[0]
             root, finish = node, finish[1:]
     planned = next((s for s in definition.steps if s.plans_batches), None)
     if planned is not None and definition.world > 1 and any(step.needs_global_batch for step, _ in finish):
@@ -93,14 +109,20 @@ def build(definition: Definition, on_reject: OnReject = "refill") -> Plan:
             got="rows of unknown or equal cost",
             fix="leave balance out, or use .bucket() or .batch_tokens() with balance=True",
         )
+    if definition.batch is not None and definition.batch.balance and root.facts.lanes:
+        raise UsageError(
+            "one rule that assigns the rows of a step to ranks",
+            got=".shuffle(lanes=...), which assigns them by lane, and .batch(balance=True), by attention cost",
+            fix="leave out balance=True, or lanes=",
+        )
     return Plan(definition, root, finish, ledger, refusals)
 
 
 def grow(definition: Definition, context: Context, first: int = 0) -> tuple[Node, tuple[tuple[Finish, int], ...]]:
     """The nodes of a definition whose sources are numbered from `first`, and the steps applied to its batches."""
     node: Node
-    if isinstance(definition.origin, Mix):
-        node = _grow_mix(definition.origin, context, first)
+    if isinstance(definition.origin, Combined):
+        node = _grow_branches(definition.origin, context, first)
     else:
         node = SourceNode(definition.origin, first)
     seen: dict[str, int] = {}
@@ -113,7 +135,7 @@ def grow(definition: Definition, context: Context, first: int = 0) -> tuple[Node
             if batched:
                 raise UsageError(f"one .{batched}() in a pipeline", got="two", fix="remove one of them")
             batched = step.name
-            node = step.build(node, replace(context, place=place))
+            node = _built(step, node, replace(context, place=place))
         elif isinstance(step, BatchStep) and (batched or step.batches_only):
             changed = any(done.changes_content for done, _ in finish)
             facts = replace(node.facts, own_labels=False) if changed else node.facts
@@ -125,64 +147,53 @@ def grow(definition: Definition, context: Context, first: int = 0) -> tuple[Node
                 fix = rows_before(batched, step.name)
             raise UsageError(f".{step.name}() before {after}", got=f"{after} and then .{step.name}()", fix=fix)
         else:
-            node = step.build(node, replace(context, place=place))
-            if step.changes_content:
-                node.facts = replace(node.facts, certain=False)
+            node = _built(step, node, replace(context, place=place))
+            node.facts = _facts_after(step, node.facts)
     return node, tuple(finish)
 
 
-def _grow_mix(mix: Mix, context: Context, first: int) -> Node:
-    from penstock.steps.mix import Mixed
+def _built(step: Step, child: Node, context: Context) -> Node:
+    node = step.build(child, context)
+    if node is not child:
+        node.verb = step.name
+    return node
 
+
+def verbs_on_batches(definition: Definition, count: int) -> list[str]:
+    """The names of the last `count` steps that are applied to batches: those of `Plan.finish`."""
+    names = [step.name for step in definition.steps if isinstance(step, BatchStep)]
+    return names[len(names) - count :]
+
+
+def _grow_branches(origin: Combined, context: Context, first: int) -> Node:
     children: list[Node] = []
-    for branch in mix.branches:
+    for branch in origin.branches:
         if branch.batch is not None:
             raise UsageError(
-                "sources without .batch() in penstock.mix()", got="one that is already batched", fix="batch the mixture"
+                f"sources without .batch() in penstock.{origin.verb}()",
+                got="one that is already batched",
+                fix=f"batch after it: {origin.verb}([...]).batch(n)" if origin.verb != "mix" else "batch the mixture",
             )
         child, finish = grow(branch, replace(context, seed=branch.seed or context.seed), first)
         if finish:
             raise UsageError(
-                "single rows from each source of penstock.mix()",
+                f"single rows from each source of penstock.{origin.verb}()",
                 got="a source that ends in .pad()",
-                fix="pad the mixture",
+                fix=f"pad after it: {origin.verb}([...]).pad()" if origin.verb != "mix" else "pad the mixture",
             )
         children.append(child)
         first += sum(1 for _ in child.leaves())
-    mixture = mixture_of(mix, tuple(c.size for c in children))
-    first_weights = replace(mixture, stages=(), drawn=())  # an epoch keeps its length when weights change
-    ends = {"never": lambda: None, "first": first_weights.first_exhausted, "all": first_weights.all_exhausted}
-    return Mixed(children, mixture, ends[mix.stop]())
+    node = origin.build(children)
+    node.verb = origin.verb
+    return node
 
 
-def mixture_of(mix: Mix, sizes: tuple[int | None, ...]) -> Mixture:
-    """The order of a mixture of sources of these sizes."""
-    key = randomness.key(mix.seed, "mix")
-    return Mixture(weights=mix.weights, sizes=sizes, key=key, stages=mix.stages, drawn=mix.drawn)
-
-
-def mixed(branches: Sequence[Definition], weights: Sequence[float] | None, seed: int, stop: Stop) -> Definition:
-    """The definition of `penstock.mix`, its arguments checked and completed."""
-    if not branches:
-        raise UsageError("at least one pipeline in penstock.mix()", got="none")
-    if stop not in get_args(Stop):
-        raise UsageError('stop="never", "first" or "all" in penstock.mix()', got=repr(stop))
-    if weights is None:
-        sizes = [build(branch).root.size for branch in branches]
-        if any(size is None for size in sizes):
-            raise UsageError("weights in penstock.mix() of an endless pipeline", got="none", fix="weights=[...]")
-        weights = proportional([size or 0 for size in sizes])
-    shares = {(branch.rank, branch.world) for branch in branches}
-    if len(shares) > 1:
-        raise UsageError(
-            "the same .shard() in every pipeline of penstock.mix()",
-            got=", ".join(f"rank {rank} of {world}" for rank, world in sorted(shares)),
-            fix="leave .shard() out of the pipelines and add it to the mixture: mix([...]).shard()",
-        )
-    if len(weights) != len(branches):
-        raise UsageError(
-            f"{len(branches)} weights in penstock.mix(), one per pipeline", got=f"{len(weights)}: {list(weights)}"
-        )
-    ((rank, world),) = shares
-    sharded = any(branch.sharded for branch in branches)
-    return Definition(Mix(tuple(branches), tuple(float(w) for w in weights), seed, stop), (), rank, world, sharded)
+def _facts_after(step: Step, facts: RowFacts) -> RowFacts:
+    """What holds for rows after a step, besides what its node says."""
+    if step.changes_content:
+        facts = replace(facts, certain=False)
+    if step.exact or step.rejects:
+        facts = replace(facts, rejects=not step.exact)
+    if step.draws:
+        facts = replace(facts, draws=True)
+    return facts

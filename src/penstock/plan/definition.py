@@ -1,7 +1,7 @@
 """A pipeline as data.
 
-`Definition` is frozen: a source (or a mixture of definitions) and steps. It can be printed, compared and fingerprinted
-without reading a record. `plan.build` turns it into what computes batches.
+`Definition` is frozen: a source (or several definitions as one: `plan.branches`) and steps. It can be printed, compared
+and fingerprinted without reading a record. `plan.build` turns it into what computes batches.
 """
 
 from __future__ import annotations
@@ -10,36 +10,16 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.core.errors import UsageError
 from penstock.core.function_globals import globals_id
 from penstock.core.pickling import Immutable
 from penstock.order.shard import check_rank, find_rank
-from penstock.sources.base import Source
+from penstock.plan.branches import Combined, Concat
+from penstock.sources.base import BlockSource, ClassSource, Source
 from penstock.steps.base import Step
 from penstock.steps.batch import Batch
-
-Stop = Literal["never", "first", "all"]
-
-
-@dataclass(frozen=True)
-class Mix(Immutable):
-    """Several definitions in proportion; `stop` decides when an epoch ends.
-
-    `stages` are changes of the weights: (row of the run, weights). `drawn`: the draws of each source before the first
-    of them, where older changes are no longer known.
-    """
-
-    branches: tuple[Definition, ...]
-    weights: tuple[float, ...]
-    seed: int = 0
-    stop: Stop = "never"
-    stages: tuple[tuple[int, tuple[float, ...]], ...] = ()
-    drawn: tuple[int, ...] = ()
-
-    def spec(self) -> dict[str, Any]:
-        return {"weights": list(self.weights), "seed": self.seed, "stop": self.stop}
 
 
 @dataclass(frozen=True)
@@ -49,7 +29,7 @@ class Definition(Immutable):
     `sharded`: they were passed, or several processes were found. Otherwise a loader refuses to run in several.
     """
 
-    origin: Source | Mix
+    origin: Source | Combined
     steps: tuple[Step, ...] = ()
     rank: int = 0
     world: int = 1
@@ -86,16 +66,18 @@ class Definition(Immutable):
 
     def parts(self) -> list[tuple[str, str]]:
         """Name and short digest of everything that decides the rows and their order; batch size and world do not."""
-        if isinstance(self.origin, Mix):
+        if isinstance(self.origin, Combined):
             parts = [(f"{i}.{name}", d) for i, b in enumerate(self.origin.branches) for name, d in b.parts()]
-            parts.append(("mix", _digest(self.origin.spec())))
+            parts.append((self.origin.verb, _digest(self.origin.spec())))
         else:
             parts = [("source", _digest(self.origin.fingerprint()))]
+        if any(s.follows_blocks for s in self.steps) and (blocks := _block_sizes(self.origin)):
+            parts.append(("blocks", _digest(blocks[0] if len(blocks) == 1 else blocks)))
         return parts + [part for s in self.steps if not isinstance(s, Batch) for part in _parts(s)]
 
     def functions(self) -> Iterator[Any]:
         """The user's functions in this pipeline and in those it consists of; not those of a step with `version=`."""
-        inner = self.origin.branches if isinstance(self.origin, Mix) else ()
+        inner = self.origin.branches if isinstance(self.origin, Combined) else ()
         if isinstance(self.origin, OfPipeline):
             inner = (self.origin.definition,)
         for definition in inner:
@@ -115,11 +97,29 @@ class Definition(Immutable):
         return fingerprint_of(self.parts())
 
 
+def class_names(definition: Definition) -> dict[str, tuple[str, ...]]:
+    """The names of classes by column; of several branches those that all of them agree on."""
+    origin = definition.origin
+    if isinstance(origin, OfPipeline):
+        return class_names(origin.definition)
+    if isinstance(origin, Combined):
+        first, *others = [class_names(branch) for branch in origin.branches]
+        return {name: names for name, names in first.items() if all(other.get(name) == names for other in others)}
+    return dict(origin.class_names) if isinstance(origin, ClassSource) else {}
+
+
 @runtime_checkable
 class OfPipeline(Protocol):
     """A source that reads the rows of a pipeline."""
 
     definition: Definition
+
+
+def _block_sizes(origin: Source | Combined) -> list[list[int]]:
+    """How the records of each source are stored; a shuffle by lanes after `concat` follows all of them."""
+    if isinstance(origin, Concat):
+        return [sizes for branch in origin.branches for sizes in _block_sizes(branch.origin)]
+    return [origin.block_sizes().tolist()] if isinstance(origin, BlockSource) else []
 
 
 def fingerprint_of(parts: list[tuple[str, str]]) -> str:

@@ -8,21 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import count
+from operator import index
+from typing import Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.columns import Columns
+from penstock.core.columns import Columns, row, rows_of
 from penstock.core.errors import UsageError
 from penstock.core.ledger import Entry
+from penstock.plan.branches import Combined
 from penstock.plan.build import Plan, build
-from penstock.plan.definition import Definition, Mix
+from penstock.plan.definition import Definition
 from penstock.steps.base import Step
+
+_ROWS = 64  # read at once by iteration
 
 
 class RowSource:
-    """Satisfies `Source`, so that one pipeline can be the source of another."""
+    """A sequence of rows, each a dict. Satisfies `Source`, so that one pipeline can be the source of another.
+
+    >>> import penstock as ps
+    >>> rows = ps.from_arrays({"x": range(10)}).skip(3).rows()
+    >>> len(rows), int(rows[0]["x"]), [int(row["x"]) for row in rows[-2:]], sum(int(row["x"]) for row in rows)
+    (7, 3, [8, 9], 42)
+    """
 
     def __init__(self, definition: Definition) -> None:
         if definition.batch is not None:
@@ -36,10 +47,34 @@ class RowSource:
             raise TypeError("an endless pipeline has no length: add .take(n)")
         return self.size
 
-    def read(self, indices: NDArray[np.int64]) -> Columns:
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[dict[str, Any]]: ...
+
+    def __getitem__(self, place: SupportsIndex | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(place, slice):
+            return self._rows(range(len(self))[place])
+        number = index(place)
+        if number < 0 or self.size is not None:
+            number = range(len(self))[number]
+        return self._rows(range(number, number + 1))[0]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for start in count(0, _ROWS) if self.size is None else range(0, self.size, _ROWS):
+            stop = start + _ROWS if self.size is None else min(start + _ROWS, self.size)
+            yield from self._rows(range(start, stop))
+
+    def _rows(self, places: range) -> list[dict[str, Any]]:
+        columns = self.read(np.arange(places.start, places.stop, places.step))
+        return [row(columns, i) for i in range(rows_of(columns))]
+
+    def read(self, indices: NDArray[np.int64], epoch: int = 0) -> Columns:
+        """The columns of these rows."""
         root = self.plan.root
         position = np.asarray(indices, np.int64)
-        return root.fetch(root.pick(position, 0).with_slot(position)).columns
+        return root.fetch(root.pick(position, epoch).with_slot(position)).columns
 
     def fingerprint(self) -> str:
         return f"rows:{self.plan.fingerprint}"
@@ -61,13 +96,17 @@ class RowSource:
 
 
 class KeptBlock(NamedTuple):
-    """The kept rows of a range of positions that ends before `stop`, and what was rejected there."""
+    """The kept rows of a range of positions that ends before `stop`, and what was rejected there.
+
+    `records` are the rows' numbers in the source.
+    """
 
     columns: Columns
     positions: NDArray[np.int64]
     stop: int
     skipped: list[Entry]
     filtered: int
+    records: NDArray[np.int64]
 
 
 class KeptRows:
@@ -95,25 +134,27 @@ class KeptRows:
     def _plan(self) -> Plan:
         return build(self.definition, on_reject="drop")
 
-    def blocks(self, start: int = 0, rows: int = 1024) -> Iterator[KeptBlock]:
-        """The kept rows from position `start` on. Builds its own plan, so each reading has a ledger of its own."""
+    def blocks(self, start: int = 0, rows: int = 1024, stop: int | None = None) -> Iterator[KeptBlock]:
+        """The kept rows of positions from `start` up to `stop` or the end. Builds its own plan and ledger."""
         plan = self._plan()
         root, ledger = plan.root, plan.ledger
         ledger.keep = self.size  # emptied after each block
-        for first in range(start, self.size, rows):
-            position = np.arange(first, min(first + rows, self.size))
+        end = self.size if stop is None else min(stop, self.size)
+        for first in range(start, end, rows):
+            position = np.arange(first, min(first + rows, end))
             filtered = plan.refusals.total
             columns, used = root.fetch(root.pick(position, 0).with_slot(position))
             skipped, ledger.entries = ledger.entries, []
             yield KeptBlock(
-                columns, used.column("slot"), first + len(position), skipped, plan.refusals.total - filtered
-            )
+                columns, used.column("slot"), first + len(position), skipped, plan.refusals.total - filtered,
+                used.record,
+            )  # fmt: skip
 
 
 def check_positions(definition: Definition, verb: str) -> None:
     """Refuses a verb that counts positions after one that selects records, also inside of mixtures."""
     selected = False
-    if isinstance(definition.origin, Mix):
+    if isinstance(definition.origin, Combined):
         for branch in definition.origin.branches:
             check_positions(branch, verb)
         selected = any(_selects(branch) for branch in definition.origin.branches)
@@ -124,9 +165,12 @@ def check_positions(definition: Definition, verb: str) -> None:
                 got=f".filter(...) and then .{step.name}(...)",
                 fix=f"put .{step.name}() after {verb}, to count what was kept, or before .filter()",
             )
-        selected |= step.selects
+        selected = (selected or step.selects) and not step.exact
 
 
 def _selects(definition: Definition) -> bool:
-    branches = definition.origin.branches if isinstance(definition.origin, Mix) else ()
-    return any(step.selects for step in definition.steps) or any(map(_selects, branches))
+    """Whether records may be rejected at its end, where no exact filter has left them out."""
+    selected = isinstance(definition.origin, Combined) and any(map(_selects, definition.origin.branches))
+    for step in definition.steps:
+        selected = (selected or step.selects) and not step.exact
+    return selected

@@ -5,6 +5,7 @@ loader has no `kind`. The rest is the position and what identifies the data. `ch
 
 Of a pipeline: `n` is the next row of the run, `step` the next batch, `stages` where the batch size changed
 ([step, n, rows]), `mix` where weights changed; of many changes the last ones, and `drawn` of each source before them.
+Of more than 16 sources, weights are float32 and draws are integers of equal width, both as base85 text.
 `parts` names the source and the steps, so that a restore on other data or steps is refused with the difference; `code`
 is a digest of the helpers and constants that the user's functions use.
 """
@@ -13,15 +14,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from base64 import b85decode, b85encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from penstock.core.errors import StateError
 from penstock.order.weights import normalise
-from penstock.plan.build import Plan, mixture_of
-from penstock.plan.definition import Definition, Mix, differences
+from penstock.plan.branches import Mix, by_name, mixture_of
+from penstock.plan.build import Plan
+from penstock.plan.definition import Definition, differences
 from penstock.plan.step_ranges import Section, StepRanges
 
 FORMAT = 1
@@ -29,6 +34,7 @@ UNCHANGED = "pass the dict that state_dict() returned, unchanged"
 _MOST = 1 << 62
 FEW_PARTS = 20  # parts that are written with their names
 HISTORY_BYTES = 320  # of changes of weights that are written
+FEW_WEIGHTS = 16  # weights that are written as numbers, with all their digits
 MOST_GROUPS = 120  # digests that are written of more
 
 Kind = Literal["pipeline", "stream", "stream loader", "dataset", "two loaders", "passes"]
@@ -56,10 +62,9 @@ def write(kind: Kind, position: Mapping[str, Any], identity: Mapping[str, Any] |
 
 
 def signed(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The same fields with their checksum, without which any change of them is refused. Not for streams, whose readers
-    check each field."""
+    """The same fields with a checksum of them: any later change is refused."""
     fields = {name: value for name, value in state.items() if name != "check"}
-    return fields if str(fields.get("kind", "")).startswith("stream") else {**fields, "check": _checksum(fields)}
+    return {**fields, "check": _checksum(fields)}
 
 
 def _checksum(fields: Mapping[str, Any]) -> str:
@@ -143,7 +148,7 @@ def save(plan: Plan, ranges: StepRanges, step: int, ended: bool = False, code: s
 
 def _changes(mix: Mix, ranges: StepRanges) -> dict[str, Any]:
     """The changes of weights, of a long history the last ones, with what was drawn of each source before them."""
-    changes: list[list[Any]] = [[start, list(weights)] for start, weights in mix.stages]
+    changes: list[list[Any]] = [[start, _packed_weights(weights)] for start, weights in mix.stages]
     kept, size = len(changes) - 1, len(json.dumps(changes[-1]))
     while kept and size + len(json.dumps(changes[kept - 1])) <= HISTORY_BYTES:
         kept -= 1
@@ -153,13 +158,53 @@ def _changes(mix: Mix, ranges: StepRanges) -> dict[str, Any]:
     row = mix.stages[kept][0]
     drawn = mixture_of(mix, (None,) * len(mix.branches)).counts(row).tolist()
     stages = [list(section) for section in ranges.since(row).sections]
-    return {"stages": stages, "mix": changes[kept:], "drawn": drawn}
+    return {"stages": stages, "mix": changes[kept:], "drawn": _packed_counts(drawn)}
 
 
-def reweighted(definition: Definition, stages: Any, drawn: Any = ()) -> Definition:
+def rounded(definition: Definition) -> Definition:
+    """The definition with the newest weights as a state will hold them: in float32, if there are many."""
+    origin = definition.origin
+    if not isinstance(origin, Mix) or len(origin.branches) <= FEW_WEIGHTS:
+        return definition
+    *before, (row, weights) = origin.stages
+    single = np.asarray(weights, np.float64) / max(weights)
+    return replace(definition, origin=replace(origin, stages=(*before, (row, tuple(single.astype("<f4").tolist())))))
+
+
+def _packed_weights(weights: Sequence[float]) -> list[float] | str:
+    if len(weights) <= FEW_WEIGHTS:
+        return list(weights)
+    exact = all(float(np.float32(weight)) == weight for weight in weights)  # not in states of earlier versions
+    return b85encode(np.asarray(weights, "<f4" if exact else "<f8").tobytes()).decode()
+
+
+def _packed_counts(counts: list[int]) -> list[int] | str:
+    if len(counts) <= FEW_WEIGHTS:
+        return counts
+    width = max(1, -(-max(counts).bit_length() // 8))
+    return b85encode(b"".join(count.to_bytes(width, "little") for count in counts)).decode()
+
+
+def _unpacked(text: Any, count: int, weights: bool) -> Any:
+    """`count` weights or draws from their packed form; anything else is returned as it is, for the checks of lists."""
+    if not isinstance(text, str):
+        return text
+    try:
+        data = b85decode(text)
+    except ValueError as error:
+        raise StateError("packed weights or draws in the state", got=text[:80], fix=UNCHANGED) from error
+    width = len(data) // count
+    if len(data) != count * width or (width not in (4, 8) if weights else not 1 <= width <= 8):
+        raise StateError(f"{count} packed weights or draws in the state", got=f"{len(data)} bytes", fix=UNCHANGED)
+    if weights:
+        return np.frombuffer(data, f"<f{width}").tolist()
+    return [int.from_bytes(data[at : at + width], "little") for at in range(0, len(data), width)]
+
+
+def reweighted(definition: Definition, stages: Any, drawn: Any = (), packed: bool = False) -> Definition:
     """The definition with other weights from some rows of the run on: [row, weights] each.
 
-    `drawn`: the draws of each source before the first of them, if older ones are not known.
+    `drawn`: the draws of each source before the first of them, if older ones are not known. `packed`: as in a state.
     """
     origin = definition.origin
     if not isinstance(origin, Mix):
@@ -173,12 +218,17 @@ def reweighted(definition: Definition, stages: Any, drawn: Any = ()) -> Definiti
         )
     if not isinstance(stages, list | tuple) or not all(isinstance(s, list | tuple) and len(s) == 2 for s in stages):
         raise StateError("changes of weights as [row, weights]", got=str(stages)[:80], fix=UNCHANGED)
+    drawn = _unpacked(drawn, len(origin.branches), weights=False) if packed else drawn
     changes: list[tuple[int, tuple[float, ...]]] = []
     for row, weights in stages:
         if type(row) is not int or not (changes[-1][0] if changes else -1) < row < _MOST:
             raise StateError("changes of weights at ascending rows of the run", got=str(row)[:80], fix=UNCHANGED)
-        changes.append((row, _weights(weights, len(origin.branches))))
-    if drawn and (
+        count = len(origin.branches)
+        values = _unpacked(weights, count, weights=True) if packed else weights
+        if isinstance(values, Mapping) and not packed:
+            values = by_name(values, origin.names, "weights in set_weights()")
+        changes.append((row, _weights(values, count)))
+    if drawn not in ((), []) and (
         not isinstance(drawn, list | tuple)
         or len(drawn) != len(origin.branches)
         or not all(type(count) is int and 0 <= count < _MOST for count in drawn)
@@ -202,9 +252,9 @@ def _weights(weights: Any, count: int) -> tuple[float, ...]:
     return values
 
 
-def restore(given: Any, definition: Definition, plan: Plan, ranges: StepRanges, rows: int, code: str = "") -> Restored:
+def restore(value: Any, definition: Definition, plan: Plan, ranges: StepRanges, rows: int, code: str = "") -> Restored:
     """What a state says about a pipeline. `rows` is the batch size from here on; it may differ from before."""
-    state = _check(given)
+    state = _check(value)
     if state["fingerprint"] != plan.fingerprint:
         raise StateError(
             "a state of this very pipeline",
@@ -229,7 +279,7 @@ def restore(given: Any, definition: Definition, plan: Plan, ranges: StepRanges, 
     if isinstance(definition.origin, Mix) or "mix" in state:
         stages = state.get("mix", [])
         drawn = state.get("drawn", [])
-        definition = reweighted(definition, stages, drawn) if stages or drawn else _unchanged(definition)
+        definition = reweighted(definition, stages, drawn, packed=True) if stages or drawn else _unchanged(definition)
         first = definition.origin.stages[0][0] if drawn and isinstance(definition.origin, Mix) else 0
         if saved.sections[0].n != first:
             raise StateError("stages from the first change of weights on", got=str(state["stages"])[:80], fix=UNCHANGED)
@@ -263,8 +313,8 @@ _KEYS_OF_PIPELINE = {
 }  # fmt: skip
 
 
-def _check(given: Any) -> dict[str, Any]:
-    state = read(given, "pipeline")
+def _check(saved: Any) -> dict[str, Any]:
+    state = read(saved, "pipeline")
     for name in ("step", "n"):
         number(state, name)
     stages = state.get("stages")

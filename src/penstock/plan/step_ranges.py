@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.core.errors import UsageError
+from penstock.order.shuffle import LARGEST
 
 
 class Section(NamedTuple):
@@ -124,3 +125,10 @@ class StepRanges:
             got=str(step),
             fix="a state holds only the last changes of weights: earlier batches can be computed where it was saved",
         )
+
+
+def step_number(step: int) -> int:
+    """A step number of the user, checked."""
+    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < LARGEST:
+        raise UsageError("a step number of at least 0", got=repr(step)[:80], fix="steps count from 0 over all epochs")
+    return step

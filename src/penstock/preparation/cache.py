@@ -12,6 +12,8 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +25,26 @@ from penstock.core import local_files
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
 from penstock.core.hashing import content_id
-from penstock.preparation import evict
+from penstock.preparation.output import checked_place
 from penstock.preparation.run import check_budget, prepare, source_id
 from penstock.sources.base import TextSource
 from penstock.sources.tokens import TokenStore
-from penstock.storage.filesystem import local_only
+from penstock.storage import cache_entries, objects
+from penstock.storage.filesystem import local_only, scheme
 from penstock.store.manifest import NAME
+from penstock.store.remote_store import open_token_store
 from penstock.tokenizers import as_tokenizer
 from penstock.tokenizers.base import BaseTokenizer
+from penstock.tokenizers.known import remember
 
 WAIT_SECONDS = 0.2
 MOST_REPAIRS = 3
 
 
-def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
+def cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """The cache folder: the argument, else `PENSTOCK_CACHE`, else the user's cache folder."""
-    if given is not None:
-        return Path(local_only(given, "cache_dir"))
+    if folder is not None:
+        return Path(local_only(folder, "cache_dir"))
     if named := os.environ.get("PENSTOCK_CACHE"):
         return Path(local_only(named, "PENSTOCK_CACHE"))
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
@@ -57,37 +62,60 @@ def cached_store(
 
     `limit` bounds the cache in bytes; without it `PENSTOCK_CACHE_LIMIT` does ("50GB"), else 256 GiB.
     """
-    root = cache_folder(cache_dir) / "tokens"  # first: a path that cannot be used is refused before any work
+    root: str | Path  # first: a path that cannot be used is refused before any work
+    if cache_dir is not None and scheme(os.fspath(cache_dir)):
+        root = checked_place(cache_dir)
+    else:
+        root = cache_folder(cache_dir) / "tokens"
     chosen = {k: v for k, v in settings.items() if k in ("add_special_tokens", "allowed_special", "disallowed_special")}
     resolved = as_tokenizer(tokenizer, **chosen)
+    remember(resolved)
     settings = {k: v for k, v in settings.items() if k not in chosen}
     plain = {k: v for k, v in settings.items() if k in ("eos", "shard_tokens", "on_error")}
     plain |= resolved.policy() if isinstance(resolved, BaseTokenizer) else {}
     key = content_id([*source_id(source), orjson.dumps(resolved.identity()), orjson.dumps(plain)])
+    if isinstance(root, str):
+        return _stored_remotely(source, resolved, objects.join(root, "tokens", key), settings)
+    fill = partial(prepare, source, resolved, **settings)
+    return kept_store(root, key, fill, settings.get("budget"), cache_entries.limit_of(limit))
+
+
+def kept_store(
+    root: Path, key: str, fill: Callable[[Path], Any], budget: int | float | Fraction | None, most: int
+) -> TokenStore:
+    """The store `key` of the cache `root`, written by `fill(folder)` if it is not there."""
     folder = root / key
-    most = evict.limit_of(limit)
 
     def make() -> TokenStore:
         made = False
-        use = evict.Use(root, key)
+        use = cache_entries.Use(root, key)
         while not (folder / NAME).exists():
             try:
-                prepare(source, resolved, folder, **settings)
+                fill(folder)
                 made = True
             except UsageError as error:
-                if evict.PURPOSE not in str(error):
+                if cache_entries.PURPOSE not in str(error):
                     raise
                 time.sleep(WAIT_SECONDS)  # another process is preparing the same store
         store = TokenStore(folder)
-        check_budget(store.manifest, settings.get("budget"))  # not in the key: it does not change the documents
+        check_budget(store.manifest, budget)  # not in the key: it does not change the documents
         _check_files(store)
         store.__dict__["use"] = use  # kept as long as the store: entries in use are not evicted
         if made:
             with local_files.writing(str(root)):
-                evict.sweep(root, most)
+                cache_entries.sweep(root, most)
         return store
 
     return CachedStore(folder, make)
+
+
+def _stored_remotely(source: TextSource, tokenizer: Any, url: str, settings: dict[str, Any]) -> TokenStore:
+    """The store below a URL, prepared there if it is not there yet; nothing is ever evicted from an object store."""
+    if not objects.exists(objects.join(url, NAME)):
+        prepare(source, tokenizer, url, **settings)  # of several processes each writes the same bytes
+    store = open_token_store(url)
+    check_budget(store.manifest, settings.get("budget"))
+    return store
 
 
 class CachedStore(TokenStore):
@@ -99,7 +127,7 @@ class CachedStore(TokenStore):
     _folder: Path
     _make: Callable[[], TokenStore]
     _lock: Any
-    _mark: evict.Mark
+    _mark: cache_entries.Mark
 
     def __init__(self, folder: Path, make: Callable[[], TokenStore]) -> None:
         self._adopt(folder, make, threading.RLock())
@@ -107,16 +135,20 @@ class CachedStore(TokenStore):
     def _adopt(self, folder: Path, make: Callable[[], TokenStore], lock: Any) -> None:
         """Opens the store and takes over its fields. Other threads see the old or the new ones: the same data."""
         for repairs in range(MOST_REPAIRS + 1):
-            mark = evict.mark(folder / NAME)
+            mark = cache_entries.mark(folder / NAME)
             try:
                 fresh = make()
                 break
             except StoreError:
                 if repairs == MOST_REPAIRS:
                     raise
-                evict.discard(folder, mark)
-        fresh.__dict__.update(_folder=folder, _make=make, _lock=lock, _mark=evict.mark(folder / NAME))
-        self.__dict__ = fresh.__dict__
+                cache_entries.discard(folder, mark)
+        fresh.__dict__.update(_folder=folder, _make=make, _lock=lock, _mark=cache_entries.mark(folder / NAME))
+        before, self.__dict__ = self.__dict__, fresh.__dict__
+        _release(before)
+
+    def __del__(self) -> None:  # at once: the fields refer to each other, and would wait for the garbage collector
+        _release(self.__dict__)
 
     def _mended(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a call; if the store is damaged, the result from the rebuilt store."""
@@ -127,7 +159,7 @@ class CachedStore(TokenStore):
             except StoreError:
                 with self._lock:
                     if self._mark == mark:  # else another thread has already rebuilt it
-                        evict.discard(self._folder, mark)
+                        cache_entries.discard(self._folder, mark)
                         self._adopt(self._folder, self._make, self._lock)
         return call(*arguments)
 
@@ -162,6 +194,11 @@ class CachedStore(TokenStore):
     def locate(self, index: int) -> dict[str, Any]:
         place: dict[str, Any] = self._mended(super().locate, index)
         return place
+
+
+def _release(fields: dict[str, Any]) -> None:
+    if (use := fields.get("use")) is not None:
+        use.release()
 
 
 def _check_files(store: TokenStore) -> None:

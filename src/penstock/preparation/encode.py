@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.core import randomness
-from penstock.core.columns import Ragged
+from penstock.core.columns import Ragged, take
 from penstock.core.errors import BadRecords, DataError, RecordError
 from penstock.sources.lines import Chunk, bare, place
 from penstock.tokenizers.bulk import BulkEncoder
@@ -121,6 +121,7 @@ def without(chunk: Chunk, refused: Sequence[RecordError], paths: Sequence[str]) 
     return replace(
         chunk, texts=[chunk.texts[i] for i in kept], positions=[chunk.positions[i] for i in kept],
         errors=[errors[i] for i in order], error_positions=[places[i] for i in order],
+        columns=take(chunk.columns, np.array(kept, np.int64)),
     )  # fmt: skip
 
 

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import orjson
 
-from penstock.core.columns import Columns, row, rows_of, strings
+from penstock.core.columns import Columns, row, rows_of, strings, take
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.function_globals import globals_id
+from penstock.plan.branches import Combined
 from penstock.plan.definition import Definition
 from penstock.plan.row_source import KeptRows
+from penstock.preparation.kept_columns import ColumnKind, encoded, kinds_of
 from penstock.sources.lines import Chunk
+from penstock.sources.ranges import Range, row_ranges
 from penstock.steps.base import Context, Step
 from penstock.steps.media import located
 from penstock.steps.node import ContentNode, Fetched, Node
@@ -29,17 +32,52 @@ from penstock.steps.skip_errors import SkipErrors
 
 ROWS = 1024
 _TEXT = "text"
+ROW = "row:"  # before the names of columns of cached rows
+KEPT = "kept:"  # before the names of columns that stay
+
+
+class TextStep(Step):
+    """The step that makes the texts of rows."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it passes on columns that stay beside the texts."""
+        return False
 
 
 @dataclass(frozen=True)
-class TextOfColumn(Step):
-    """The strings of the column `field`; a value that is no string is a bad record, left out where `skips`."""
+class TextOfColumn(TextStep):
+    """The strings of the column `field`; a value that is no string is a bad record, left out where `skips`.
+
+    `keep`: the columns that stay beside the text; None for all others.
+    """
 
     field: str
     skips: bool = False
+    keep: tuple[str, ...] | None = ()
+
+    @property
+    def keeps(self) -> bool:
+        return self.keep != ()
+
+    def spec(self) -> dict[str, Any]:
+        """Without `keep` as it was before there was any: jobs of earlier versions are the same."""
+        return {name: value for name, value in super().spec().items() if name != "keep" or self.keep != ()}
 
     def build(self, child: Node, context: Context) -> Node:
-        return _Texts(child, self.texts, context, self.skips)
+        return _Texts(child, self.texts, context, self.skips, self.kept)
+
+    def kept(self, columns: Columns) -> Columns:
+        """The columns that stay, under other names than the text."""
+        names = [name for name in columns if name != self.field] if self.keep is None else self.keep
+        missing = [name for name in names if name not in columns]
+        if missing:
+            raise UsageError(
+                f"a column {missing[0]!r} that .tokenize() keeps",
+                got=f"columns {', '.join(sorted(columns))}",
+                fix="keep= names of columns that the records have, or leave it out",
+            )
+        return {f"{KEPT}{name}": columns[name] for name in names}
 
     def texts(self, columns: Columns, errors: list[RecordError]) -> list[Any]:
         column = columns.get(self.field)
@@ -59,7 +97,7 @@ class TextOfColumn(Step):
 
 
 @dataclass(frozen=True)
-class TextOfRecord(Step):
+class TextOfRecord(TextStep):
     """Each record as JSON; one that holds other values is a bad record, left out where `skips`."""
 
     skips: bool = False
@@ -79,6 +117,24 @@ class TextOfRecord(Step):
         return texts
 
 
+@dataclass(frozen=True)
+class AllColumns(TextStep):
+    """No text, and all columns, named `row:NAME`: what `.cache()` stores."""
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    def build(self, child: Node, context: Context) -> Node:
+        return _Texts(child, self.texts, context, False, self.kept)
+
+    def texts(self, columns: Columns, errors: list[RecordError]) -> list[Any]:
+        return [""] * rows_of(columns)
+
+    def kept(self, columns: Columns) -> Columns:
+        return {f"{KEPT}{ROW}{name}": column for name, column in columns.items()}
+
+
 class _Texts(ContentNode):
     """One column of texts, made from all columns of the child.
 
@@ -92,9 +148,10 @@ class _Texts(ContentNode):
         texts: Callable[[Columns, list[RecordError]], list[Any]],
         context: Context,
         skips: bool,
+        kept: Callable[[Columns], Columns] | None = None,
     ) -> None:
         super().__init__(child)
-        self.texts, self.skips = texts, skips
+        self.texts, self.skips, self.kept = texts, skips, kept
         self.rejections = RejectionLog(context.ledger, context.on_reject)
 
     def fetch(self, picks: Picks) -> Fetched:
@@ -110,7 +167,10 @@ class _Texts(ContentNode):
         if bad:
             self.rejections.add(used, bad, [Rejection(one.expected, one.got) for one in errors], self.child)
         kept = np.setdiff1d(np.arange(len(used)), bad)
-        return Fetched({_TEXT: texts[kept]}, used.rows(kept))
+        out: Columns = {_TEXT: texts[kept]}
+        if self.kept is not None:
+            out |= take(self.kept(columns), kept)
+        return Fetched(out, used.rows(kept))
 
 
 class PipelineTexts:
@@ -119,7 +179,7 @@ class PipelineTexts:
     `policy` skips bad records of `last` and of all steps before it; `verb` is what reads the texts, for errors.
     """
 
-    def __init__(self, definition: Definition, last: Step, policy: SkipErrors | None, verb: str) -> None:
+    def __init__(self, definition: Definition, last: TextStep, policy: SkipErrors | None, verb: str) -> None:
         self.definition, self.last, self.policy = definition, last, policy
         self.rows = KeptRows(definition, verb, (last,) if policy is None else (last, policy))
 
@@ -142,9 +202,28 @@ class PipelineTexts:
         used = "".join(f":{one}" for one in ids if one)
         return f"kept:{self.definition.fingerprint()}:{self.last.name}:{self.last.spec()}:{skips}{used}"
 
-    def iterate(self, start: Any = None) -> Iterator[Chunk]:
-        for block in self.rows.blocks(0 if start is None else int(start["offset"]), ROWS):
+    @cached_property
+    def kinds(self) -> tuple[ColumnKind, ...]:
+        """How the columns that stay are stored: as in the first rows that are kept."""
+        if not self.last.keeps:
+            return ()
+        for block in self.rows.blocks(0, ROWS):
+            if len(block.positions):
+                return kinds_of(_beside(block.columns))
+        return ()
+
+    def ranges(self, most: int) -> list[Range]:
+        """Parts of about `most` bytes of the origin, or of a fixed number of rows where nothing tells their size."""
+        origin = self.definition.origin
+        facts = {} if isinstance(origin, Combined) else origin.describe()
+        size, records = facts.get("bytes"), facts.get("records")
+        return row_ranges(self.rows.size, size * self.rows.size // records if size and records else None, most)
+
+    def iterate(self, start: Any = None, part: Range | None = None) -> Iterator[Chunk]:
+        start, stop = (start, None) if part is None else (start or part.start, part.stop["offset"])
+        for block in self.rows.blocks(0 if start is None else int(start["offset"]), ROWS, stop):
             texts = list(block.columns[_TEXT]) if len(block.positions) else []
+            beside = _beside(block.columns) if texts else {}
             yield Chunk(
                 texts,
                 [(0, position + 1, position) for position in block.positions.tolist()],
@@ -152,4 +231,10 @@ class PipelineTexts:
                 file_bytes=sum(map(len, texts)),
                 skipped=block.skipped,
                 filtered=block.filtered,
+                columns=encoded(self.kinds, beside),
             )
+
+
+def _beside(columns: Columns) -> Columns:
+    """The columns that stay, under their own names."""
+    return {name.removeprefix(KEPT): column for name, column in columns.items() if name.startswith(KEPT)}

@@ -24,8 +24,10 @@ from penstock.core.columns import Ragged
 from penstock.core.errors import LimitError, RecordError, UsageError
 from penstock.plan.definition import Definition
 from penstock.preparation.encode import in_order
+from penstock.preparation.maker import Made
+from penstock.preparation.output import checked_place
 from penstock.preparation.pipeline_texts import PipelineTexts, TextOfRecord
-from penstock.preparation.run import SHARD_TOKENS, Made, Prepared, make_store
+from penstock.preparation.run import GROUP_BYTES, SHARD_TOKENS, Prepared, make_store
 from penstock.preparation.tokenize import skip_policy
 from penstock.sources import json_fields
 from penstock.sources.base import FileSource, TextSource
@@ -33,7 +35,8 @@ from penstock.sources.lines import Chunk, bare, place
 from penstock.sources.record_texts import record_texts
 from penstock.sources.records import data_kind
 from penstock.steps.loss_runs import RUNS, encode_runs
-from penstock.storage.filesystem import local_only
+from penstock.storage.filesystem import Options
+from penstock.tokenizers.known import remember
 
 _DECIDES = ("mask", "max_length", "truncation", "system", "boundary", "specials", "turn")
 
@@ -45,12 +48,17 @@ def prepare_prompts(
     out: str | os.PathLike[str],
     *,
     shard_tokens: int = SHARD_TOKENS,
+    group_bytes: int = GROUP_BYTES,
     on_error: Literal["raise", "skip"] | None = None,
     budget: int | float | None = None,
     show_progress: bool | None = None,
     restart: bool = False,
+    storage_options: Options = None,
+    single_writer: bool = False,
+    cluster: Literal["ray"] | None = None,
+    address: str | None = None,
 ) -> Prepared:
-    """Writes the rows that `engine` makes from `source` into the folder `out`. After an interruption, run it again.
+    """Writes the rows that `engine` makes from `source` into the folder or URL `out`. Run it again to resume.
 
     `source`: paths of JSON lines (plain, .gz, .zst) or of one JSON array, a pipeline, an HF dataset, or any sequence
     of dicts. A record the engine refuses stops the run with its place, or with `on_error="skip"` (the engine's own
@@ -62,7 +70,7 @@ def prepare_prompts(
     >>> made.documents, ps.open_store(made.path).peek(1)[0]["labels"][-4:].tolist()
     (2, [-100, 50, 0, -100])
     """
-    out = local_only(out, "out")
+    out = checked_place(out)
     if not isinstance(engine, PromptEngine):
         raise UsageError(
             "a PromptEngine",
@@ -82,8 +90,9 @@ def prepare_prompts(
         budget = records.budget
     maker = _Prompts(engine, list(records.paths) if isinstance(records, FileSource) else [])
     return make_store(
-        records, maker, out, shard_tokens=shard_tokens, on_error=policy, budget=budget,
-        show_progress=show_progress, restart=restart,
+        records, maker, out, shard_tokens=shard_tokens, group_bytes=group_bytes, on_error=policy, budget=budget,
+        show_progress=show_progress, restart=restart, storage_options=storage_options, single_writer=single_writer,
+        cluster=cluster, address=address,
     )  # fmt: skip
 
 
@@ -101,6 +110,7 @@ class _Prompts:
         self.prompt.on_error = "raise"  # the preparation handles bad records, and names them
         self.paths = paths
         self.tokenizer = engine.encoder.tokenizer
+        remember(self.tokenizer)
         self.vocab_size = self.tokenizer.vocab_size
         self.eos = None if len(engine._after) == 0 else int(engine._after[-1])
 
@@ -111,7 +121,7 @@ class _Prompts:
     def job(self) -> dict[str, Any]:
         return {"tokenizer": self.tokenizer.identity(), "eos": self.eos, "prompt": spec_of(self.prompt)}
 
-    def check(self, source: TextSource) -> None:
+    def check(self, source: TextSource, *, wait: bool = True) -> None:
         """Every record is checked as it is made."""
 
     def documents(self, chunks: Iterable[Chunk]) -> Iterator[Made]:

@@ -1,75 +1,47 @@
 """`prepare`: raw text to a verified token store, once.
 
-Memory is bounded whatever the corpus: a few chunks of 4 MB and one open shard. The result depends on the source, the
-tokenizer and the settings alone: a run that was killed and begun again, any number of times, writes the same bytes.
+The input is cut into groups by names and sizes alone (`sources.ranges`), and each group is made into shards of its own
+(`group`), here one after another. Memory is bounded whatever the corpus: a few chunks of 4 MB and one open shard. The
+result depends on the source, the tokenizer and the settings alone: a run that was killed and begun again, any number of
+times, anywhere, writes the same bytes.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, TypeGuard
 
-import numpy as np
 import orjson
 
-from penstock.core import local_files
-from penstock.core.columns import Columns, Ragged
-from penstock.core.errors import DataError, UsageError
+from penstock.core.errors import DataError, PenstockError, UsageError
 from penstock.core.hashing import content_id
-from penstock.core.ledger import Entry, Ledger
-from penstock.core.progress import progress
-from penstock.preparation.encode import encoded
-from penstock.preparation.journal import Done, Journal
-from penstock.sources.base import FileSource, TextColumnSource, TextSource
+from penstock.core.ledger import Ledger
+from penstock.core.progress import Progress, progress
+from penstock.preparation.commit import read_store, sweep, write_store, writing
+from penstock.preparation.group import Job, make_group
+from penstock.preparation.journal import MANIFEST, SKIPPED, Done
+from penstock.preparation.maker import Maker, TextMaker
+from penstock.preparation.merge import Merge
+from penstock.preparation.on_ray import Answer, connected, made_groups
+from penstock.preparation.output import Output, checked_place
+from penstock.sources.base import FileSource, RangeSource, StampedSource, TextColumnSource, TextSource
 from penstock.sources.lines import Chunk
-from penstock.sources.token_stream import with_end
-from penstock.storage.filesystem import local_only
-from penstock.store.layout import token_dtype
-from penstock.store.manifest import Manifest, read_manifest, write_manifest
-from penstock.store.writer import ShardInfo, ShardWriter
+from penstock.storage.filesystem import Options, scheme
+from penstock.store.manifest import Manifest
 from penstock.tokenizers import as_tokenizer
-from penstock.tokenizers.base import BaseTokenizer, Special, Tokenizer
+from penstock.tokenizers.base import Special
 from penstock.tokenizers.bulk import BulkEncoder
+from penstock.tokenizers.known import remember
 
 SHARD_TOKENS = 1 << 25
-SAMPLED_FILES = 4
+GROUP_BYTES = 256 << 20
+HASHED_BYTES = 64 << 30
 MOST_NAMES = 100_000
-
-
-class Made(NamedTuple):
-    """The documents of a chunk, with columns beside those of their provenance."""
-
-    chunk: Chunk
-    documents: Ragged
-    columns: Columns
-
-
-class Maker(Protocol):
-    """Turns the chunks of a source into documents of tokens, in order."""
-
-    vocab_size: int
-    eos: int | None
-
-    @property
-    def engine(self) -> str: ...
-
-    def job(self) -> dict[str, Any]:
-        """All settings that affect the documents, in plain JSON, including `tokenizer`."""
-        ...
-
-    def check(self, source: TextSource) -> None:
-        """Checks the source before anything is written."""
-        ...
-
-    def documents(self, chunks: Iterable[Chunk]) -> Iterator[Made]: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -102,6 +74,7 @@ def prepare(
     eos: bool | int = True,
     engine: Literal["auto", "reference"] = "auto",
     shard_tokens: int = SHARD_TOKENS,
+    group_bytes: int = GROUP_BYTES,
     on_error: Literal["raise", "skip"] = "raise",
     budget: int | float | None = None,
     threads: int | None = None,
@@ -110,33 +83,44 @@ def prepare(
     add_special_tokens: bool | None = None,
     allowed_special: Special | None = None,
     disallowed_special: Special | None = None,
+    storage_options: Options = None,
+    single_writer: bool = False,
+    cluster: Literal["ray"] | None = None,
+    address: str | None = None,
 ) -> Prepared:
-    """Tokenises `source` into the folder `out`. Run it again after an interruption to resume.
+    """Tokenises `source` into the folder or URL `out`. Run it again after an interruption to resume.
 
     `eos=True` appends the tokenizer's end token to every document if it has one and does not add it itself; an int
-    appends that id. The last three arguments are those of `as_tokenizer`.
+    appends that id. The three arguments about special tokens are those of `as_tokenizer`.
     """
-    out = local_only(out, "out")
+    out = checked_place(out)
     if engine not in ("auto", "reference"):
         raise UsageError('engine="auto" or "reference"', got=repr(engine))
-    _check_settings(shard_tokens, on_error)
+    _check_settings(shard_tokens, on_error, group_bytes)
     chosen = as_tokenizer(
         tokenizer, add_special_tokens=add_special_tokens, allowed_special=allowed_special,
         disallowed_special=disallowed_special,
     )  # fmt: skip
+    remember(chosen)
+    if cluster is not None and threads is None:
+        threads = 1  # one processor for each task, so that as many tasks run as there are processors
     encoder = BulkEncoder(chosen, threads=threads, reference=engine == "reference")
     paths = list(source.paths) if isinstance(source, FileSource) else []
     return make_store(
-        source, _Texts(encoder, eos, paths), out, shard_tokens=shard_tokens, on_error=on_error,
-        budget=budget, show_progress=show_progress, restart=restart,
+        source, TextMaker(encoder, eos, paths), out, shard_tokens=shard_tokens, group_bytes=group_bytes,
+        on_error=on_error, budget=budget, show_progress=show_progress, restart=restart,
+        storage_options=storage_options, single_writer=single_writer, cluster=cluster, address=address,
+        cpus=threads or 1,
     )  # fmt: skip
 
 
-def _check_settings(shard_tokens: int, on_error: str) -> None:
+def _check_settings(shard_tokens: int, on_error: str, group_bytes: int) -> None:
     if on_error not in ("raise", "skip"):
         raise UsageError('on_error="raise" or "skip"', got=repr(on_error))
     if shard_tokens < 1:
         raise UsageError("shard_tokens of at least 1", got=repr(shard_tokens))
+    if group_bytes < 1:
+        raise UsageError("group_bytes of at least 1", got=repr(group_bytes))
 
 
 def make_store(
@@ -145,243 +129,236 @@ def make_store(
     out: str | os.PathLike[str],
     *,
     shard_tokens: int = SHARD_TOKENS,
+    group_bytes: int = GROUP_BYTES,
     on_error: Literal["raise", "skip"] = "raise",
     budget: int | float | None = None,
     show_progress: bool | None = None,
     restart: bool = False,
+    storage_options: Options = None,
+    single_writer: bool = False,
+    cluster: Literal["ray"] | None = None,
+    address: str | None = None,
+    cpus: int = 1,
 ) -> Prepared:
-    """Writes the documents of `source`, made by `maker`, into the folder `out`; resumes an interrupted run."""
-    _check_settings(shard_tokens, on_error)
+    """Writes the documents of `source`, made by `maker`, into `out`; resumes an interrupted run.
+
+    On a cluster each task has `cpus` processors.
+    """
+    _check_settings(shard_tokens, on_error, group_bytes)
+    if cluster not in (None, "ray") or (address is not None and cluster is None):
+        raise UsageError('cluster="ray", with or without address=', got=f"cluster={cluster!r}, address={address!r}")
     began = time.perf_counter()
-    folder = Path(local_only(out, "out"))
-    run = _Run(source, maker, folder, shard_tokens, on_error, budget)
+    output = Output(checked_place(out), storage_options)
+    run = _plan(source, maker, output, shard_tokens, on_error, budget, group_bytes, cluster, address, cpus)
     if not restart and not run.journal.exists() and (finished := run.finished()) is not None:
         return run.report(finished, began, already=True)  # nothing is written: the folder may be read-only
-    with local_files.writing(str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
-    with (
-        local_files.writing(str(folder)),
-        local_files.lock(str(folder / ".lock"), "preparing a token store"),
-    ):
+    with writing(output, single_writer=single_writer, many=cluster is not None):
         finished = None if restart else run.finished()
         if finished is not None:
             return run.report(finished, began, already=True)
         return run.report(run.write(restart, show_progress), began)
 
 
-def _end_of(tokenizer: Tokenizer, eos: bool | int) -> int | None:
-    if eos is False:
-        return None
-    if eos is True:
-        return tokenizer.eos_id
-    if not 0 <= eos < tokenizer.vocab_size:
-        raise UsageError(f"an end token below the vocabulary size {tokenizer.vocab_size}", got=str(eos))
-    return int(eos)
-
-
-class _Texts:
-    """Texts as they are, tokenised, each followed by the end token if there is one."""
-
-    def __init__(self, encoder: BulkEncoder, eos: bool | int, paths: Sequence[str]) -> None:
-        self.encoder, self.paths = encoder, paths
-        self.tokenizer = encoder.tokenizer
-        self.eos = _end_of(self.tokenizer, eos)
-        ended = eos is True and isinstance(self.tokenizer, BaseTokenizer) and self.tokenizer.ends_texts
-        self.appended = None if ended else self.eos
-        self.vocab_size = self.tokenizer.vocab_size
-
-    @property
-    def engine(self) -> str:
-        return self.encoder.engine
-
-    def job(self) -> dict[str, Any]:
-        policy = self.tokenizer.policy() if isinstance(self.tokenizer, BaseTokenizer) else {}
-        return {"tokenizer": self.tokenizer.identity(), "eos": self.eos} | policy
-
-    def check(self, source: TextSource) -> None:
-        """The fast engine is compared with the reference on texts from several files before it is used."""
-        texts: list[str] = []
-        files = int(source.describe().get("files", 1) or 1)
-        for file in sorted({i * (files - 1) // max(1, SAMPLED_FILES - 1) for i in range(SAMPLED_FILES)}):
-            start = {"file": file, "offset": 0, "line": 0} if file else None
-            chunk = next(iter(source.iterate(start)), None)
-            texts += chunk.texts if chunk else []
-        self.encoder.check(texts)
-
-    def documents(self, chunks: Iterable[Chunk]) -> Iterator[Made]:
-        for chunk, documents in encoded(chunks, self.encoder, self.paths):
-            yield Made(chunk, with_end(documents, self.appended, token_dtype(self.vocab_size)), {})
-
-    def close(self) -> None:
-        self.encoder.close()
+def _plan(
+    source: TextSource,
+    maker: Maker,
+    output: Output,
+    shard_tokens: int,
+    on_error: str,
+    budget: int | float | None,
+    group_bytes: int,
+    cluster: str | None,
+    address: str | None,
+    cpus: int,
+) -> _Run:
+    """The groups of a source, and the settings that identify the job."""
+    parts = tuple(source.ranges(group_bytes)) if isinstance(source, RangeSource) else ()
+    settings = maker.job() | {
+        "shard_tokens": shard_tokens,
+        "on_error": on_error,
+        "source": "|".join(source_id(source, quick=len(parts) > 1)),
+    }
+    if len(parts) > 1:
+        settings["groups"] = content_id(part.id() for part in parts)
+    ident = content_id([orjson.dumps(settings)])
+    job = Job(source, maker, output, parts, shard_tokens, on_error, Ledger(budget).budget, ident)
+    return _Run(job, settings, budget, cluster, address, cpus)
 
 
 class _Run:
     def __init__(
         self,
-        source: TextSource,
-        maker: Maker,
-        folder: Path,
-        shard_tokens: int,
-        on_error: str,
+        job: Job,
+        settings: dict[str, Any],
         budget: int | float | None,
+        cluster: str | None,
+        address: str | None,
+        cpus: int,
     ) -> None:
-        self.source, self.maker, self.folder = source, maker, folder
-        self.shard_tokens, self.on_error = shard_tokens, on_error
-        self.ledger = Ledger(budget)
-        self.journal = Journal(folder)
+        self.job, self.settings, self.cluster, self.address = job, settings, cluster, address
+        self.cpus = cpus
+        self.merge = Merge(job, budget)
+        self.journal = job.journal()
         self.resumed = False
-        self.text_bytes = self.filtered = 0
-        self.job = maker.job() | {
-            "shard_tokens": shard_tokens,
-            "on_error": on_error,
-            "source": "|".join(source_id(source)),
-        }
 
     def finished(self) -> Manifest | None:
-        """The manifest, if the same job is already finished in this folder."""
-        if not (self.folder / "manifest.json").exists():
+        """The manifest, if the same job is already finished here."""
+        output = self.job.output
+        manifest = read_store(output)
+        if manifest is None:
             return None
-        manifest = read_manifest(self.folder)
-        if manifest.metadata.get("job") != content_id([orjson.dumps(self.job)]):
+        if manifest.metadata.get("job") != self.job.ident:
             raise UsageError(
                 "an empty folder, or the store of the same job",
                 got="a store of other data or settings",
-                where=str(self.folder),
+                where=output.place,
                 fix="choose another folder, or pass restart=True (--restart) to replace it",
             )
-        check_budget(manifest, self.ledger.budget)
+        check_budget(manifest, self.merge.ledger.budget)
         if self.journal.exists():
-            self.journal.end()  # a kill right after the manifest was written leaves the journal behind
+            self._end(manifest)  # a kill right after the manifest was written leaves the journal behind
         return manifest
+
+    def _end(self, manifest: Manifest) -> None:
+        self.journal.end()
+        if self.job.output.remote:
+            sweep(self.job.output, manifest)
 
     def write(self, restart: bool, show: bool | None) -> Manifest:
-        done = self.journal.begin(self.job, restart)
+        job = self.job
+        done = self.journal.begin(self.settings, restart)
+        if job.output.remote and (finished := self.finished()) is not None:
+            return finished  # by another run, after we looked
         self.resumed = bool(done)
-        for entry in done:
-            self._recall(entry)
-        shards = [entry.shard for entry in done]
-        cursor = done[-1].cursor if done else None
-        self.maker.check(self.source)
-        total = self.source.describe().get("bytes")
+        job.maker.check(job.source, wait=self.cluster is not None)
+        total = job.source.describe().get("bytes")
         with progress(total, "B", "preparing", show) as bar:
-            for made in self._shards(cursor, len(shards), bar):
-                self.journal.add(made)
-                shards.append(made.shard)
-        self.ledger.check()
-        if self.ledger.total:
-            self.ledger.write(str(self.folder / "skipped.jsonl"))
-        if not any(shard.documents for shard in shards):
+            complete = self._groups(done, bar)
+        if not complete and (finished := self.finished()) is not None:
+            return finished
+        ledger = self.merge.ledger
+        ledger.check()
+        if ledger.total:
+            job.output.put_same(SKIPPED, ledger.lines())
+        if not any(shard.documents for shard in self.merge.shards):
             raise self._nothing()
-        manifest = write_manifest(
-            self.folder,
-            shards,
-            tokenizer=self.job["tokenizer"],
-            eos_id=self.maker.eos,
+        manifest = write_store(
+            job.output,
+            self.merge.shards,
+            tokenizer=self.settings["tokenizer"],
+            eos_id=job.maker.eos,
             metadata={
-                "job": content_id([orjson.dumps(self.job)]),
-                "skipped": self.ledger.total,
-                "files": _short_names(self.source.paths if isinstance(self.source, FileSource) else []),
-            },
+                "job": job.ident,
+                "skipped": ledger.total,
+                "files": _short_names(job.source.paths if isinstance(job.source, FileSource) else []),
+            }
+            | self.merge.metadata(),
         )
-        self.journal.end()
+        self._end(manifest)
         return manifest
 
+    def _here(self, missing: Sequence[int], bar: Progress) -> Generator[Answer]:
+        """Makes the groups one after another."""
+        maker = self.job.maker
+
+        def on_chunk(chunk: Chunk, shard: int, tokens: int) -> None:
+            bar.update(chunk.file_bytes)
+            bar.note(f"{maker.engine}, shard {len(self.merge.shards) + shard}, {tokens:,} tokens")
+
+        for number in missing:
+            try:
+                yield number, "finished" if make_group(self.job, number, on_chunk) is None else "made"
+            except PenstockError as error:
+                yield number, error
+
+    def _on_ray(self, missing: Sequence[int], bar: Progress) -> Generator[Answer]:
+        """Makes the groups on a cluster."""
+        job = self.job
+        with connected(self.address) as ray:
+            for number, answer in made_groups(ray, job, missing, self.cpus):
+                bar.update(job.parts[number].bytes if job.parts else 0)
+                bar.note(f"group {number} of {job.groups}, {len(ray.nodes())} nodes")
+                yield number, answer
+
+    def _groups(self, done: dict[int, list[Done]], bar: Progress) -> bool:
+        """Makes all groups and joins them in their order; False if another run of the job finished the store first."""
+        done = {number: records for number, records in done.items() if records[-1].last}
+        bar.update(sum(record.text_bytes for records in done.values() for record in records))
+        answers: dict[int, PenstockError | str] = dict.fromkeys(done, "made")
+        missing = [number for number in range(self.job.groups) if number not in done]
+        found = (self._here if self.cluster is None else self._on_ray)(missing, bar)
+        with closing(found):
+            for next_group in range(self.job.groups):
+                while next_group not in answers:
+                    number, answers[number] = next(found)
+                answer = answers.pop(next_group)
+                records = done.pop(next_group, None) or (self.journal.group(next_group) if answer == "made" else [])
+                if isinstance(answer, PenstockError):
+                    raise self.merge.with_line(answer) from answer.__cause__
+                if answer == "finished" or not (records and records[-1].last):
+                    self._not_committed(next_group, answer)
+                    return False
+                self.merge.add(records)
+        return True
+
+    def _not_committed(self, group: int, answer: str) -> None:
+        """Raises unless another run has finished the store."""
+        if self.job.output.remote and (answer == "finished" or self.job.output.exists(MANIFEST)):
+            return
+        raise UsageError(
+            "an output that every node of the cluster sees",
+            got=f"no record of group {group}, which was made on a node",
+            where=self.job.output.place,
+            fix="use a folder that all nodes share under the same path, or a URL such as s3://bucket/corpus",
+        )
+
     def _nothing(self) -> DataError:
-        lost = [f"all {self.ledger.total:,} were skipped"] if self.ledger.total else []
-        lost += [f"{self.filtered:,} records were rejected by .filter()"] if self.filtered else []
-        skipped = self.folder / "skipped.jsonl"
+        ledger, filtered = self.merge.ledger, self.merge.filtered
+        lost = [f"all {ledger.total:,} were skipped"] if ledger.total else []
+        lost += [f"{filtered:,} records were rejected by .filter()"] if filtered else []
         return DataError(
             "at least one record that can be prepared",
             got=", ".join(lost) or "none",
-            where=str(skipped if self.ledger.total else self.source.describe()),
+            where=str(self.job.output.path(SKIPPED) if ledger.total else self.job.source.describe()),
             fix="look at the records listed there; the template or the field's name may be wrong"
-            if self.ledger.total
+            if ledger.total
             else "check the filters and the data",
         )
 
-    def _shards(self, cursor: dict[str, int] | None, number: int, bar: Any) -> Iterator[Done]:
-        """Writes shard after shard; each is cut at the first chunk that fills it."""
-        writer: ShardWriter | None = None
-        skipped: list[dict[str, Any]] = []
-        reasons: Counter[str] = Counter()
-        at = cursor or {}
-        try:
-            for chunk, documents, beside in self.maker.documents(self.source.iterate(cursor)):
-                if writer is None:
-                    writer = self._open(number)
-                # Count the records first: a budget may be a fraction of them.
-                self.ledger.see(len(chunk.texts) + len(chunk.errors) + len(chunk.skipped))
-                self.filtered += chunk.filtered
-                skipped += self._skip(chunk)
-                reasons.update([*(entry.reason for entry in chunk.skipped), *(e.expected for e in chunk.errors)])
-                places = np.array(chunk.positions, np.uint64).reshape(-1, 3)
-                origin: Columns = {"_file": places[:, 0].astype(np.uint32), "_line": places[:, 1].astype(np.uint32)}
-                writer.add(documents, origin | beside)
-                self.text_bytes += chunk.file_bytes
-                at = chunk.cursor
-                bar.update(chunk.file_bytes)
-                bar.note(f"{self.maker.engine}, shard {number}, {writer.tokens:,} tokens")
-                if writer.tokens >= self.shard_tokens:
-                    info, writer = self._close(writer), None
-                    yield Done(info, at, skipped, dict(reasons))
-                    number, skipped, reasons = number + 1, [], Counter()
-            if writer is not None:
-                info, writer = self._close(writer), None
-                yield Done(info, at, skipped, dict(reasons))
-        finally:
-            if writer is not None:
-                writer.abort()
-
-    def _open(self, number: int) -> ShardWriter:
-        return ShardWriter(self.folder / f"{number:05d}.tokens", vocab_size=self.maker.vocab_size, overwrite=True)
-
-    def _close(self, writer: ShardWriter) -> ShardInfo:
-        return writer.finish()
-
-    def _skip(self, chunk: Chunk) -> list[dict[str, Any]]:
-        if chunk.errors and self.on_error == "raise":
-            raise chunk.errors[0]
-        before = len(self.ledger.entries)
-        for entry in chunk.skipped:
-            self.ledger.add(entry.file, entry.record, entry.reason, entry.detail)
-        for error, (_, line, _) in zip(chunk.errors, chunk.error_positions, strict=True):
-            self.ledger.skip(error, {"file": error.where.split(", line ")[0], "line": line})
-        return [asdict(entry) for entry in self.ledger.entries[before:]]
-
-    def _recall(self, done: Done) -> None:
-        self.ledger.see(done.shard.documents + sum(done.reasons.values()))
-        unlisted = Counter(done.reasons)
-        for entry in done.skipped:
-            known = Entry(**entry)
-            unlisted[known.reason] -= 1
-            self.ledger.add(known.file, known.record, known.reason, known.detail)
-        for reason in unlisted.elements():  # only counted: the list was full
-            self.ledger.add("", None, reason)
-
     def report(self, manifest: Manifest, began: float, already: bool = False) -> Prepared:
-        self.maker.close()
+        self.job.maker.close()
         return Prepared(
-            path=str(self.folder),
+            path=self.job.output.place,
             id=manifest.id,
             documents=manifest.documents,
             tokens=manifest.tokens,
             bytes=manifest.bytes,
             shards=len(manifest.shards),
             skipped=int(manifest.metadata.get("skipped", 0)),
-            engine=self.maker.engine,
+            engine=self.job.maker.engine,
             seconds=time.perf_counter() - began,
-            text_bytes=self.text_bytes,
+            text_bytes=self.merge.text_bytes,
             resumed=self.resumed,
             already=already,
-            reasons=dict(self.ledger.by_reason),
+            reasons=dict(self.merge.ledger.by_reason),
         )
 
 
-def source_id(source: TextSource) -> list[str]:
-    """The identity of the texts: the source's fingerprint, and the column they come from unless it is "text"."""
+def source_id(source: TextSource, *, quick: bool = False) -> list[str]:
+    """The identity of the texts: the source's fingerprint, and the column they come from unless it is "text".
+
+    `quick`: files that are remote, or 64 GiB and more, are recognised by size and ETag or modification time. Reading
+    them all would take longer than to prepare them on many machines.
+    """
     column = source.text_column if isinstance(source, TextColumnSource) else None
-    return [source.fingerprint(), *([] if column in (None, "text") else [column])]
+    identity = source.stamp_id() if quick and _is_large(source) else source.fingerprint()
+    return [identity, *([] if column in (None, "text") else [column])]
+
+
+def _is_large(source: TextSource) -> TypeGuard[StampedSource]:
+    if not isinstance(source, StampedSource) or not all(stamp.tag for stamp in source.stamps):
+        return False
+    return any(map(scheme, source.paths)) or sum(stamp.size for stamp in source.stamps) >= HASHED_BYTES
 
 
 def check_budget(manifest: Manifest, budget: int | float | Fraction | None) -> None:

@@ -1,6 +1,7 @@
 """Data that is already in memory: named arrays, or a list of strings.
 
-Nothing is copied when a source is made from arrays; a read is one NumPy selection per column. The fingerprint hashes
+No number is copied when a source is made from arrays; a read is one NumPy selection per column. A column of more than
+4 M characters (or bytes, if it is of bytes) is packed into memory that child processes share. The fingerprint hashes
 all content once, so arrays must not be changed afterwards. Memory-mapped arrays work and stay on disk.
 """
 
@@ -15,12 +16,13 @@ import orjson
 from numpy.typing import NDArray
 
 from penstock.core import hashing
-from penstock.core.columns import Column, Columns, Ragged, nbytes, strings, take
+from penstock.core.columns import Column, Columns, Ragged, nbytes, strings
 from penstock.core.errors import StateError, UsageError
 from penstock.core.mapped import MappedFile, map_of
-from penstock.core.packed_texts import PackedTexts
+from penstock.core.packed_texts import PackedColumn, PackedTexts, pack
 from penstock.sources.cutting import PIECE_BYTES
-from penstock.sources.lines import Chunk, Cursor
+from penstock.sources.lines import Chunk
+from penstock.sources.ranges import Cursor, Range, row_ranges
 from penstock.store.doctable import check_range
 
 PACKED_CHARACTERS = 4 << 20
@@ -41,7 +43,9 @@ class Arrays:
                 "a dict of columns", got="an empty one" if isinstance(columns, Mapping) else type(columns).__name__,
                 fix='from_arrays({"x": array})',
             )  # fmt: skip
-        self._columns: Columns = {str(name): _column(str(name), values) for name, values in columns.items()}
+        self._columns: dict[str, Column | PackedColumn] = {
+            str(name): _column(str(name), values) for name, values in columns.items()
+        }
         (first, column), *others = self._columns.items()
         self._rows = len(column)
         for name, other in others:
@@ -54,6 +58,7 @@ class Arrays:
         if not self._rows:
             raise UsageError("at least one row", got=f"{first!r} has none", fix="pass some data")
         self._id = ""
+        self._bytes = sum(c.nbytes if isinstance(c, PackedColumn) else nbytes({n: c}) for n, c in self._columns.items())
         self._files = self._mapped()
 
     @property
@@ -67,12 +72,14 @@ class Arrays:
     def read(self, indices: NDArray[np.int64]) -> Columns:
         for file in self._files:
             file.check()
-        return take(self._columns, check_range(indices, self._rows))
+        rows = check_range(indices, self._rows)
+        return {n: c.take(rows) if isinstance(c, Ragged | PackedColumn) else c[rows] for n, c in self._columns.items()}
 
     def _mapped(self) -> list[MappedFile]:
         """The files behind memory-mapped columns."""
         parts = [c.values if isinstance(c, Ragged) else c for c in self._columns.values()]
-        return [file for part in parts if (file := map_of(part)) is not None]
+        arrays = [part for part in parts if isinstance(part, np.ndarray)]
+        return [file for part in arrays if (file := map_of(part)) is not None]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_files"}
@@ -91,7 +98,7 @@ class Arrays:
         return self._id
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "arrays", "records": self._rows, "bytes": nbytes(self._columns), "columns": self.columns}
+        return {"kind": "arrays", "records": self._rows, "bytes": self._bytes, "columns": self.columns}
 
     def locate(self, index: int) -> dict[str, Any]:
         return {"row": int(index)}
@@ -100,7 +107,15 @@ class Arrays:
         return f"Arrays({self._rows} rows: {', '.join(self._columns)})"
 
 
-def _column(name: str, values: Any) -> Column:
+def _column(name: str, values: Any) -> Column | PackedColumn:
+    column = _array(name, values)
+    if not isinstance(column, np.ndarray) or column.dtype != object or column.ndim != 1:
+        return column
+    packed = pack(column, PACKED_CHARACTERS)
+    return column if packed is None else packed
+
+
+def _array(name: str, values: Any) -> Column:
     if isinstance(values, Ragged):
         return values
     if isinstance(values, np.ndarray):
@@ -134,7 +149,9 @@ def _rows(values: Sequence[Any]) -> Column:
     return Ragged.of(arrays) if all(a.ndim == 1 for a in arrays) else strings(values)
 
 
-def _parts(name: str, column: Column) -> list[Any]:
+def _parts(name: str, column: Column | PackedColumn) -> list[Any]:
+    if isinstance(column, PackedColumn):
+        return ["objects", str((len(column),)), *column]
     if isinstance(column, Ragged):
         low, high = int(column.offsets[0]), int(column.offsets[-1])
         return ["ragged", column.lengths, np.asarray(column.values[low:high])]
@@ -169,16 +186,16 @@ class Texts:
     def __init__(self, texts: Sequence[str]) -> None:
         if isinstance(texts, str):
             raise UsageError("a list of texts", got="one str", fix="from_texts([text])")
-        given = list(texts)
-        for i, text in enumerate(given):
+        listed = list(texts)
+        for i, text in enumerate(listed):
             if not isinstance(text, str):
                 raise UsageError("texts as str", got=type(text).__name__, where=f"text {i}", fix="decode or drop it")
-        if not given:
+        if not listed:
             raise UsageError("at least one text", got="an empty list", fix="pass some data")
-        self._characters = sum(map(len, given))
+        self._characters = sum(map(len, listed))
         # Many texts are packed into memory that child processes share.
-        self._texts: Sequence[str] = PackedTexts.of(given) if self._characters > PACKED_CHARACTERS else given
-        self._column = None if isinstance(self._texts, PackedTexts) else strings(given)
+        self._texts: Sequence[str] = PackedTexts.of(listed) if self._characters > PACKED_CHARACTERS else listed
+        self._column = None if isinstance(self._texts, PackedTexts) else strings(listed)
         self._id = ""
 
     @property
@@ -195,8 +212,13 @@ class Texts:
             return {"text": self._texts.take(rows)}
         return {"text": self._column[rows]} if self._column is not None else {}
 
-    def iterate(self, start: Cursor | None = None) -> Iterator[Chunk]:
+    def ranges(self, most: int) -> list[Range]:
+        """Parts of about `most` characters."""
+        return row_ranges(len(self), self._characters, most)
+
+    def iterate(self, start: Cursor | None = None, part: Range | None = None) -> Iterator[Chunk]:
         """All texts in order; the cursor's offset is the number of the next text."""
+        start, end = (start, len(self)) if part is None else (start or part.start, part.stop["offset"])
         at = 0 if start is None else start.get("offset", -1)
         if not isinstance(at, int) or not 0 <= at <= len(self):
             raise StateError(
@@ -205,10 +227,10 @@ class Texts:
                 where=f"{len(self)} texts",
                 fix="start from the beginning",
             )
-        while at < len(self):
+        while at < end:
             some, held = list[str](), 0
-            while at + len(some) < len(self) and held < PIECE_BYTES:
-                more = self._texts[at + len(some) : at + len(some) + 256]
+            while at + len(some) < end and held < PIECE_BYTES:
+                more = self._texts[at + len(some) : min(at + len(some) + 256, end)]
                 for text in more:
                     if held < PIECE_BYTES:
                         some.append(text)

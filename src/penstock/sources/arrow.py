@@ -16,7 +16,9 @@ import numpy as np
 from penstock.core.columns import Column, Columns, Ragged, strings
 from penstock.core.errors import DataError
 from penstock.core.optional import need
+from penstock.core.signals import surface
 
+VALUES = "values of column"  # begins what was expected of a value that is neither text nor number
 _PICKLED = b"arrow.py_extension_type"
 
 
@@ -66,6 +68,11 @@ def _plain(t: Any) -> Any:
     return t.value_type if hasattr(t, "index_type") else t
 
 
+def column_type(field: Any) -> Any:
+    """The plain type of a column, as `to_columns` reads it."""
+    return _no_views(_plain(field.type))
+
+
 def _is_number(t: Any) -> bool:
     types = need("pyarrow", extra="parquet").types
     return bool(types.is_integer(t) or types.is_floating(t) or types.is_boolean(t))
@@ -80,6 +87,8 @@ def to_columns(table: Any, kinds: Mapping[str, str]) -> tuple[Columns, list[tupl
         if kind not in ("str", "bytes", "object") and array.null_count:
             rows = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist()
             bad += [(row, f"a value in column {name!r} ({kind})", "null") for row in rows]
+        elif (quick := _quick_objects(array, kind)) is not None:
+            out[name] = quick
         elif kind == "str":
             values = list(texts(array))
             bad += [
@@ -90,13 +99,24 @@ def to_columns(table: Any, kinds: Mapping[str, str]) -> tuple[Columns, list[tupl
             out[name] = strings([v if isinstance(v, str) else None for v in values])
         elif kind in ("bytes", "object"):
             found, wrong = _objects(array)
-            bad += [(row, f"values of column {name!r} ({array.type})", reason) for row, reason in wrong]
+            bad += [(row, f"{VALUES} {name!r} ({array.type})", reason) for row, reason in wrong]
             out[name] = strings(found)
         else:
             column, holes = _numbers(array, kind)
             bad += [(row, f"numbers in column {name!r} ({kind})", "null among them") for row in holes]
             out[name] = column
     return out, bad
+
+
+def _quick_objects(array: Any, kind: str) -> Column | None:
+    """A column of str or bytes, made by Arrow; None if it is neither, or one of its texts is not UTF-8."""
+    if kind not in ("str", "bytes"):
+        return None
+    try:
+        return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    except Exception as error:
+        surface(error)
+        return None
 
 
 def _one(column: Any) -> Any:
@@ -157,14 +177,15 @@ def _objects(array: Any) -> tuple[list[Any], list[tuple[int, str]]]:
     """One Python value per row, and the rows that have none as (row, reason)."""
     try:
         return _values(array), []
-    except Exception:  # of one row: bytes that are not UTF-8, a struct with a name twice
-        pass
+    except Exception as error:  # of one row: bytes that are not UTF-8, a struct with a name twice
+        surface(error)
     values: list[Any] = []
     bad: list[tuple[int, str]] = []
     for row in range(len(array)):
         try:
             values += _values(array.slice(row, 1))
         except Exception as error:
+            surface(error)
             values.append(None)
             bad.append((row, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
     return values, bad
@@ -201,8 +222,8 @@ def _time(scalar: Any, t: Any, types: Any) -> Any:
     if unit != "ns" or scalar.value % 1000 == 0:
         try:
             return (scalar.cast(_in_microseconds(t, types)) if unit == "ns" else scalar).as_py()
-        except (OverflowError, ValueError):
-            pass
+        except (OverflowError, ValueError) as error:
+            surface(error)
     return (np.timedelta64 if types.is_duration(t) or types.is_time(t) else np.datetime64)(scalar.value, unit)
 
 

@@ -12,10 +12,18 @@ paths and small tables, and open files again on the other side) and many threads
 | `TokenSource` | documents that are also one stream of tokens | `.windows()`, `.pack()`, `.pad()` |
 | `WindowReader` | `reader(starts, length)`: many slices of the same starts | `.windows()`, `.pad()` |
 | `TokenParts` | the arrays behind a token stream | `.pack()` |
+| `SpanReader` | `spans(starts, lengths)`: many ranges in few requests | `.pack()` |
+| `PagedTokens` | `needs(starts, lengths)`: which pages of a remote store reads need | the loader, to fetch ahead |
+| `RowsAheadSource` | `claim_ahead(indices, step)`: remote records, requested before they are read | the loader |
 | `BorrowSource` | `borrow(indices, arena)`: bytes in reused memory | `.decode_images()` |
+| `BlockSource` | `block_sizes()`: records that are stored together | `.shuffle(lanes=)` |
 | `NamedSource` | `record_names()` without reading | `exclude=`, `pair` |
+| `NotedSource` | `note()`: what reading in this order costs, if it matters | `Loader.stats()` |
+| `ClassSource` | `class_names`: what the numbers of a column stand for | `pipeline.classes` |
 | `FileSource` | `paths` | provenance of prepared documents |
 | `TextSource` | `iterate(cursor)`: all texts in one pass, resumable | `prepare`, `.tokenize()` |
+| `StampedSource` | `stamp_id()`: identity by sizes and tags | `prepare`, for large or remote input |
+| `RangeSource` | `ranges(most)`: independent parts of that pass, by names and sizes | `prepare` |
 | `TextColumnSource` | `text_column`: which column `iterate` reads | `.tokenize(field=)` |
 
 They are structural: a class satisfies one by having its members. Check with `isinstance(source, ColumnSource)`, when a
@@ -24,7 +32,7 @@ pipeline is built and not for every batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -37,10 +45,16 @@ from penstock.store.gather import Parts as TokenParts
 if TYPE_CHECKING:
     from penstock.sources.lines import Chunk
     from penstock.sources.names import Names
+    from penstock.sources.ranges import Range
+    from penstock.storage.filesystem import Stamp
+    from penstock.storage.page_needs import PageNeeds
+    from penstock.storage.ranges_ahead import RangesAhead
 
 __all__ = [
-    "BorrowSource", "ColumnReader", "ColumnSource", "FileSource", "LengthSource", "NamedSource", "PipelineLike",
-    "Source", "TextColumnSource", "TextSource", "TokenParts", "TokenSource", "WindowReader",
+    "BlockSource", "BorrowSource", "ClassSource", "ColumnReader", "ColumnSource", "FileSource", "HeldRecords",
+    "LengthSource", "NamedSource", "NotedSource", "PagedTokens", "PartialSource", "PipelineLike", "RangeSource",
+    "RowsAheadSource", "Source", "SpanReader", "StampedSource", "TextColumnSource", "TextSource", "TokenParts",
+    "TokenSource", "WindowReader",
 ]  # fmt: skip
 
 
@@ -68,6 +82,14 @@ class Source(Protocol):
     def locate(self, index: int) -> dict[str, Any]:
         """Where record `index` is, in plain JSON: file, line, byte offset, document."""
         ...
+
+
+@runtime_checkable
+class PartialSource(Source, Protocol):
+    """A source that may read a part of each record. `unread` says what to write to read the rest, if there is one."""
+
+    @property
+    def unread(self) -> str: ...
 
 
 @runtime_checkable
@@ -147,6 +169,57 @@ class WindowReader(Protocol):
 
 
 @runtime_checkable
+class SpanReader(Protocol):
+    """Reads ranges of a token stream of any lengths together, one after another: a remote source merges requests."""
+
+    def spans(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]: ...
+
+
+@runtime_checkable
+class PagedTokens(Protocol):
+    """A token stream that is read through a page cache: which pages ranges of tokens are in, without reading them.
+
+    `document_needs` are those of the document table and of columns, for which it may read where rows begin.
+    """
+
+    def needs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> PageNeeds: ...
+
+    def document_needs(self, documents: NDArray[np.int64], columns: Sequence[str]) -> PageNeeds: ...
+
+
+@runtime_checkable
+class RowsAheadSource(Protocol):
+    """Records that are byte ranges of remote files, which can be requested before they are read."""
+
+    @property
+    def ahead(self) -> RangesAhead | None:
+        """What was requested and not read yet; None if no file is remote."""
+        ...
+
+    def claim_ahead(self, indices: NDArray[np.int64], step: int, /) -> Callable[[], int]:
+        """Readers of these records before `step` wait for the call of the result, which fetches them."""
+        ...
+
+
+@runtime_checkable
+class RecordRanges(Protocol):
+    """Records that are byte ranges of files, known without reading them; each read requests them, merged.
+
+    `range_unit`: ranges are widened to multiples of this many bytes; 0 if the records are not read by ranges.
+    """
+
+    @property
+    def stamps(self) -> Sequence[Stamp]: ...
+
+    @property
+    def range_unit(self) -> int: ...
+
+    def record_ranges(self, indices: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """A row (file, start, stop) for each of these records."""
+        ...
+
+
+@runtime_checkable
 class BorrowSource(Protocol):
     """`read`, with bytes placed in `arena`: the caller must be done with them before it clears the arena."""
 
@@ -154,10 +227,42 @@ class BorrowSource(Protocol):
 
 
 @runtime_checkable
+class BlockSource(Protocol):
+    """Records that are stored in blocks, which are best read as one: row groups of Parquet files, tar shards."""
+
+    def block_sizes(self) -> NDArray[np.int64]:
+        """Records of each block, in record order; together all records."""
+        ...
+
+
+@runtime_checkable
+class HeldRecords(Protocol):
+    """A stream, which is read in order: how many of the last records it holds for who asks out of order."""
+
+    @property
+    def held_records(self) -> int: ...
+
+
+@runtime_checkable
 class NamedSource(Protocol):
     """Records that have names (relative paths, keys of a tar shard), known without reading them."""
 
     def record_names(self) -> Names: ...
+
+
+@runtime_checkable
+class NotedSource(Protocol):
+    """What a user may want to know of how a source is read, in one sentence; empty most of the time."""
+
+    def note(self) -> str: ...
+
+
+@runtime_checkable
+class ClassSource(Protocol):
+    """The names of classes whose numbers a column holds, by the name of the column."""
+
+    @property
+    def class_names(self) -> Mapping[str, tuple[str, ...]]: ...
 
 
 @runtime_checkable
@@ -177,6 +282,25 @@ class TextSource(Protocol):
     def describe(self) -> dict[str, Any]: ...
 
     def fingerprint(self) -> str: ...
+
+
+@runtime_checkable
+class RangeSource(TextSource, Protocol):
+    """A `TextSource` that is cut into ranges of about `most` bytes by names and sizes alone, and reads one of them."""
+
+    def ranges(self, most: int) -> list[Range]: ...
+
+    def iterate(self, start: Any = None, part: Range | None = None) -> Iterator[Chunk]: ...
+
+
+@runtime_checkable
+class StampedSource(FileSource, Protocol):
+    """Files with sizes and tags (ETag or modification time), by which they are recognised without reading them."""
+
+    @property
+    def stamps(self) -> Sequence[Stamp]: ...
+
+    def stamp_id(self) -> str: ...
 
 
 @runtime_checkable

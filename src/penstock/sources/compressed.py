@@ -40,8 +40,16 @@ class Stream(Protocol):
     def raw_position(self) -> int: ...
 
 
-def kind_of(path: str, options: filesystem.Options = None) -> str:
+def kind_of(
+    path: str,
+    options: filesystem.Options = None,
+    *,
+    expected: filesystem.Stamp | None = None,
+    full: bytes | None = None,
+) -> str:
     """ "gzip", "zstd" or "plain", by the first bytes; a name that promises compression is held to it.
+
+    `full`: the file's bytes, if they are here.
 
     >>> import gzip, os, tempfile
     >>> from penstock.core import local_files
@@ -49,8 +57,10 @@ def kind_of(path: str, options: filesystem.Options = None) -> str:
     >>> local_files.atomic_write(path, gzip.compress(b"x")); kind_of(path)
     'gzip'
     """
-    with filesystem.open_read(path, options) as file:
-        full = read_up_to(file, _HEAD)
+    if full is None:
+        with filesystem.open_read(path, options, expected=expected) as file:
+            full = read_up_to(file, _HEAD)
+    full = full[:_HEAD]
     head = full[:4]
     if head.startswith(_GZIP):
         return "gzip"
@@ -88,9 +98,20 @@ def read_up_to(file: BinaryIO | Stream, n: int) -> bytes:
     return b"".join(parts)
 
 
-def open_stream(path: str, kind: str, limits: Limits, options: filesystem.Options = None) -> Stream:
+def open_stream(
+    path: str,
+    kind: str,
+    limits: Limits,
+    options: filesystem.Options = None,
+    *,
+    expected: filesystem.Stamp | None = None,
+) -> Stream:
     """Opens a file as decompressed bytes from its start."""
-    file = filesystem.open_read(path, options)
+    return expanding(filesystem.open_read(path, options, expected=expected), kind, path, limits)
+
+
+def expanding(file: BinaryIO, kind: str, path: str, limits: Limits) -> Stream:
+    """The decompressed bytes of an open file, which it closes; `path` is for messages."""
     if kind == "gzip":
         return _Expanding(file, _Gzip(), path, limits)
     if kind == "zstd":

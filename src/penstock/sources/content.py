@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import orjson
 
 from penstock.core.errors import DataError, UsageError
@@ -34,7 +36,7 @@ _FIX = {
 }
 
 
-def format_name(path: str) -> str:
+def format_name(path: str, storage_options: filesystem.Options = None) -> str:
     """The registry's name for a file's content, looking into gzip and Zstandard; what is none of them is refused.
 
     Text that begins with a JSON object on a line of its own is "jsonl"; lines with equally many commas or tabs are
@@ -47,7 +49,7 @@ def format_name(path: str) -> str:
     >>> [format_name(str(folder / name)) for name in "abc"]
     ['text', 'jsonl', 'csv']
     """
-    head = _head(path)
+    head = _head(path, storage_options)
     name, foreign = _binary(head)
     if foreign:
         raise UsageError(
@@ -59,10 +61,30 @@ def format_name(path: str) -> str:
     return name or _text_format(head)
 
 
-def check_text(path: str, title: str) -> None:
+def is_array(path: str, storage_options: filesystem.Options = None) -> bool:
+    """Whether a file is one JSON array, or one JSON object over several lines; not JSON lines."""
+    try:
+        head = _head(path, storage_options).removeprefix(_BOM).lstrip()
+    except DataError:
+        return False
+    if head.startswith(b"{"):
+        first, more, _ = head.partition(b"\n")
+        return bool(more) and not _is_json(first)
+    return head.startswith(b"[")
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def check_text(path: str, title: str, storage_options: filesystem.Options = None) -> None:
     """Raises if the content of a file that is named as text or JSON lines is something else."""
     try:
-        head = _head(path)
+        head = _head(path, storage_options)
     except DataError:  # damaged compressed data: what reads the file says more
         return
     name, foreign = _binary(head)
@@ -75,12 +97,12 @@ def check_text(path: str, title: str) -> None:
         )
 
 
-def _head(path: str) -> bytes:
-    with filesystem.open_read(path) as file:
+def _head(path: str, storage_options: filesystem.Options) -> bytes:
+    with filesystem.open_read(path, storage_options) as file:
         raw = read_up_to(file, _HEAD)
     if not raw.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
         return raw
-    stream = open_stream(path, kind_of(path), LIMITS)
+    stream = open_stream(path, kind_of(path, storage_options), LIMITS, storage_options)
     try:
         return read_up_to(stream, _HEAD)
     finally:
@@ -99,12 +121,10 @@ def _binary(head: bytes) -> tuple[str, str]:
 def _text_format(head: bytes) -> str:
     lines = head.removeprefix(_BOM).split(b"\n")
     lines = [line.strip() for line in (lines if len(head) < _HEAD else lines[:-1]) if line.strip()][:_LINES]
-    if lines and lines[0].startswith(b"{"):
-        try:
-            orjson.loads(lines[0])
-            return "jsonl"
-        except orjson.JSONDecodeError:
-            pass
+    if lines and lines[0].startswith(b"{") and _is_json(lines[0]):
+        return "jsonl"
+    if re.match(rb"\s*\[\s*\{\s*\"", head.removeprefix(_BOM)):
+        return "json"
     counts = [{line.count(mark) for line in lines} for mark in (b",", b"\t")]
     even = any(len(count) == 1 and count != {0} for count in counts)
     return "csv" if even and len(lines) >= _FEWEST_ROWS else "text"

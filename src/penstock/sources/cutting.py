@@ -2,7 +2,7 @@
 
 Newlines are found by one vectorised scan (about 2 GB/s), not by a loop over lines. A `Cutter` hands out pieces of a
 few megabytes that hold complete records only. Which bytes a piece holds depends on nothing but where it starts, so a
-reader that goes on from a saved place meets the very same pieces. Blank lines are never records. A record beyond the
+reader that continues from a saved place meets the very same pieces. Blank lines are never records. A record beyond the
 limit is reported and passed over in bounded memory.
 """
 
@@ -19,11 +19,57 @@ from penstock.sources.compressed import Stream
 
 BOM = b"\xef\xbb\xbf"
 PIECE_BYTES = 4 << 20
+_BREAK = re.compile(rb"\n")
 _GAP = re.compile(rb"\n[ \t\r\f\v]*\n")
-_SPACE = np.zeros(256, bool)
-_SPACE[list(b" \t\n\r\f\v")] = True
+SPACE = np.zeros(256, bool)
+SPACE[list(b" \t\n\r\f\v")] = True
 
 Ints = NDArray[np.int64]
+
+
+class Until:
+    """A stream that ends after `left` bytes."""
+
+    def __init__(self, stream: Stream, left: int) -> None:
+        self._stream, self._left = stream, left
+
+    def read(self, n: int, /) -> bytes:
+        data = self._stream.read(min(n, self._left))
+        self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        self._stream.close()
+
+    @property
+    def raw_position(self) -> int:
+        return self._stream.raw_position
+
+
+def boundary(stream: Stream, offset: int, until: int | None, *, paragraphs: bool) -> int | None:
+    """Where the first record begins that a line break (or blank line) at byte `offset - 1` or later separates.
+
+    The stream stands at byte `offset - 1`. None if that separator is not found, or not before byte `until - 1`: then
+    `until` has the same boundary. Holds one block at a time.
+    """
+    at, opened = offset - 1, None  # `opened`: a line break that only white space has followed so far
+    while until is None or at < until - 1:
+        block = stream.read(1 << 16)
+        if not block:
+            return None
+        prefix = b"" if opened is None else b"\n"
+        found = (_GAP if paragraphs else _BREAK).search(prefix + block)
+        if found:
+            start = opened if opened is not None and found.start() == 0 else at + found.start() - len(prefix)
+            return at + found.end() - len(prefix) if until is None or start < until - 1 else None
+        if paragraphs:
+            last = block.rfind(b"\n")
+            if last >= 0:
+                opened = at + last if not block[last:].strip() else None
+            elif block.strip():
+                opened = None
+        at += len(block)
+    return None
 
 
 @dataclass(slots=True)
@@ -179,11 +225,11 @@ def _not_blank(data: bytes, view: NDArray[np.uint8], starts: Ints, ends: Ints) -
     """Which lines hold more than white space. Only lines that begin and end with it are looked at one by one."""
     keep = starts < ends
     doubtful = np.flatnonzero(keep)
-    doubtful = doubtful[_SPACE[view[starts[doubtful]]]]
+    doubtful = doubtful[SPACE[view[starts[doubtful]]]]
     if len(doubtful):
         first, last = starts[doubtful], ends[doubtful] - 1
         last = np.maximum(last - (view[last] == 13), first)  # indented text with \r\n is no reason to look closer
-        doubtful = doubtful[_SPACE[view[last]]]
+        doubtful = doubtful[SPACE[view[last]]]
         pairs = zip(starts[doubtful].tolist(), ends[doubtful].tolist(), strict=True)
         keep[doubtful] = [not data[s:e].isspace() for s, e in pairs]
     return keep

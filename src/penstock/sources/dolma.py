@@ -8,19 +8,22 @@ that are not read. Opening reads those CSVs once (8 bytes of memory per document
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import zlib
 from array import array
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.errors import StoreError, UsageError
 from penstock.sources.formats import Options
+from penstock.sources.token_files import Paths, TokenFile, listed, opened, token_file, token_kind
 from penstock.sources.token_headers import HEAD_BYTES, check_bare
-from penstock.sources.tokens import Paths, TokenFile, TokenFiles, listed, opened, token_file, token_kind, without_table
-from penstock.storage.filesystem import check_regular
+from penstock.sources.token_objects import TokenObjects
+from penstock.sources.tokens import TokenFiles, token_source, without_table
+from penstock.storage.filesystem import Options as StorageOptions
 from penstock.store.doctable import OffsetTable
 
 _LONGEST_LINE = 1 << 20
@@ -28,8 +31,8 @@ _LONGEST_LINE = 1 << 20
 
 def open_dolma(
     paths: Paths, *, dtype: Any = None, ends: Paths | None = None, eos_id: int | None = None,
-    vocab_size: int | None = None,
-) -> TokenFiles:  # fmt: skip
+    vocab_size: int | None = None, storage_options: StorageOptions = None,
+) -> TokenFiles | TokenObjects:  # fmt: skip
     """Opens header-less token arrays, in this order, as one `TokenSource`.
 
     Documents come from `ends` (one CSV per file, gzipped or plain: start,end,...), or from `eos_id` (opening then reads
@@ -43,9 +46,11 @@ def open_dolma(
     """
     names = listed(paths)
     kind = token_kind(dtype, names[0] if names else "open_dolma")
-    files = [_open_one(name, kind) for name in names]
+    files = [_open_one(name, kind, storage_options) for name in names]
     if ends is None:
-        return without_table("dolma", files, kind, eos_id=eos_id, vocab_size=vocab_size, fix="ends or eos_id")
+        return without_table(
+            "dolma", files, kind, eos_id=eos_id, vocab_size=vocab_size, fix="ends or eos_id", options=storage_options
+        )
     tables = listed(ends)
     if eos_id is not None or len(tables) != len(files):
         raise UsageError(
@@ -54,33 +59,34 @@ def open_dolma(
             where="open_dolma",
             fix="pass ends in the order of paths",
         )
-    offsets = _join([_read_ends(csv, file) for csv, file in zip(tables, files, strict=True)], files)
-    return TokenFiles(
+    offsets = _join([_read_ends(csv, file, storage_options) for csv, file in zip(tables, files, strict=True)], files)
+    return token_source(
         "dolma", files, kind, OffsetTable(offsets), vocab_size=vocab_size,
         boundaries="start,end in the CSV of each file", identity=[b"None", offsets.astype("<i8").tobytes()],
+        options=storage_options,
     )  # fmt: skip
 
 
-def open_path(path: str | os.PathLike[str], options: Options) -> TokenFiles:
+def open_path(path: str | os.PathLike[str], options: Options) -> TokenFiles | TokenObjects:
     """The opener of the registry."""
-    return open_dolma(path, dtype=options.dtype, eos_id=options.eos_id)
+    return open_dolma(path, dtype=options.dtype, eos_id=options.eos_id, storage_options=options.storage_options)
 
 
-def _open_one(path: str, kind: np.dtype[Any]) -> TokenFile:
-    with opened(path) as handle:
-        check_bare(path, handle.read(HEAD_BYTES))
-    return token_file(path, kind)
+def _open_one(path: str, kind: np.dtype[Any], options: StorageOptions) -> TokenFile:
+    with opened(path, options) as handle:
+        check_bare(path, handle.read(HEAD_BYTES), kind.itemsize, options)
+    return token_file(path, kind, options=options)
 
 
-def _read_ends(path: str, file: TokenFile) -> NDArray[np.int64]:
+def _read_ends(path: str, file: TokenFile, options: StorageOptions) -> NDArray[np.int64]:
     """End of each document of one file; they must follow one another and cover it."""
     ends = array("q")
     at, line = 0, 0
-    opener = gzip.open if path.endswith(".gz") else open
-    check_regular(path)
     most = file.tokens + (1 << 20)  # a small archive can hold any number of empty documents
+    raw = opened(path, options)
+    packed = path.endswith(".gz")
     try:
-        with opener(path, "rb") as rows:
+        with raw, gzip.open(raw) if packed else io.BufferedReader(cast(Any, raw)) as rows:
             while row := rows.readline(_LONGEST_LINE):
                 line += 1
                 cells = row.split(b",", 2)

@@ -18,7 +18,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.core.hashing import content_id
 from penstock.core.ledger import Entry, Ledger
-from penstock.sources.base import Source
+from penstock.sources.base import BlockSource, Source
 from penstock.sources.folders import MediaFolder
 from penstock.sources.names import Names
 from penstock.sources.tar import TarShards
@@ -44,6 +44,13 @@ class Without:
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         return self.source.read(self.kept[indices])
+
+    def block_sizes(self) -> NDArray[np.int64]:
+        """Records that are left of each shard."""
+        if not isinstance(self.source, BlockSource):
+            return np.array([len(self)])
+        ends = np.searchsorted(self.kept, np.cumsum(self.source.block_sizes()))
+        return np.diff(ends, prepend=0)
 
     def fingerprint(self) -> str:
         return content_id(["without", self.source.fingerprint(), self.excluded])
@@ -120,7 +127,9 @@ class _Numbers:
         source = self.source
         if not self._by_name:
             self._by_name = {known: number for number, known in enumerate(source.record_names())}
-        if not isinstance(source, TarShards) and os.path.isabs(name):
+        if not isinstance(source, TarShards) and source.objects:
+            name = name.removeprefix(source.root + "/")
+        elif not isinstance(source, TarShards) and os.path.isabs(name):
             name = os.path.relpath(name, source.root).replace(os.sep, "/")
         if name not in self._by_name:
             what = "key" if isinstance(source, TarShards) else "file of the folder"

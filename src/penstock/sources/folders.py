@@ -19,20 +19,24 @@ from penstock.core.columns import Columns, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
-from penstock.core.os_errors import storage_error, storage_errors
-from penstock.sources.formats import AUDIO_SUFFIXES, IMAGE_SUFFIXES
+from penstock.core.os_errors import storage_errors
+from penstock.sources import media_objects, media_paths
+from penstock.sources.file_listing import FileSizes, Run, list_files
+from penstock.sources.formats import AUDIO_SUFFIXES, IMAGE_SUFFIXES, VIDEO_SUFFIXES
 from penstock.sources.names import Names
+from penstock.storage import filesystem
 from penstock.storage.filesystem import local_only
 from penstock.storage.small_files import Arena, read_whole
 
 Labels = str | Callable[[str], str | int] | None
+Paths = media_paths.Paths
 
 _SAMPLED_FILES = 256
 _SAMPLED_BYTES = 4096
 
 
 class MediaFolder:
-    """Files below `root` that end in one of `suffixes`, sorted by relative path.
+    """Files below `root` that end in one of `suffixes`, sorted by relative path; or the files of a list, in its order.
 
     `labels` says where a class comes from: "folder" (the first folder of the path), "name" (the file name up to the
     first "_", "-" or "."), a function of the relative path that returns a class name or a number, or None for no
@@ -50,21 +54,33 @@ class MediaFolder:
     """File extensions to read by default."""
 
     def __init__(
-        self, root: str | os.PathLike[str], labels: Labels = "folder", *, suffixes: Sequence[str] | None = None,
-        identity: str = "sampled", limits: Limits = LIMITS,
+        self, root: Paths, labels: Labels = "folder", *, suffixes: Sequence[str] | None = None,
+        identity: str = "sampled", limits: Limits = LIMITS, storage_options: filesystem.Options = None,
     ) -> None:  # fmt: skip
         suffixes = self.suffixes if suffixes is None else suffixes
         if identity not in ("sampled", "full"):
             raise UsageError('identity="sampled" or "full"', got=repr(identity))
-        self.root = os.path.abspath(local_only(root, "the folder"))
-        self.identity, self.limits = identity, limits
-        found = sorted(_list(self.root, tuple(s.lower() for s in suffixes)))
+        self.identity, self.limits, self.options = identity, limits, storage_options
+        self.objects: dict[str, filesystem.Stamp] = {}  # the stamps of files in an object store
+        ends = tuple(s.lower() for s in suffixes)
+        if not isinstance(root, str | os.PathLike) or media_paths.is_list(root):
+            self.root, names, self.objects = media_paths.listed(root, ends, storage_options)
+            found, top = [("", names)], self.root
+            labels = (lambda name: media_paths.folder_of(top, name)) if labels == "folder" else labels
+        elif filesystem.is_object(os.fspath(root)):
+            self.root = os.fspath(root).rstrip("/")
+            self.objects = media_objects.listed(self.root, ends, storage_options)
+            found = [("", list(self.objects))] if self.objects else []
+        else:
+            self.root = os.path.abspath(local_only(root, "the folder"))
+            found = list_files(self.root, ends)
         if not found:
             raise UsageError(
                 f"files ending in {' '.join(suffixes)}", got="none", where=self.root, fix="check the folder's path"
             )
-        self.names = Names(found)
+        self.names = Names.of_runs(found)
         self.classes, self.labels = _label(found, labels, self.root)
+        self._sizes = None if self.objects else FileSizes(self.root, self.names)
         self._fingerprint = ""
 
     def __len__(self) -> int:
@@ -73,6 +89,11 @@ class MediaFolder:
     def record_names(self) -> Names:
         """The relative path of every file."""
         return self.names
+
+    @property
+    def class_names(self) -> dict[str, tuple[str, ...]]:
+        """The names of the classes, in the order of their numbers, by the column that holds the numbers."""
+        return {"label": self.classes} if self.classes else {}
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """The encoded bytes of these files; `BadRecords` names each one that cannot be read."""
@@ -83,9 +104,10 @@ class MediaFolder:
         paths = [self.names[i] for i in indices.tolist()]
         datas: list[bytes | memoryview] = []
         errors: list[RecordError] = []
+        ahead = self._ahead(paths)
         for row, path in enumerate(paths):
             try:
-                datas.append(self._bytes(path, arena))
+                datas.append(self._bytes(path, arena, ahead))
             except RecordError as error:
                 error.row = row
                 errors.append(error)
@@ -100,9 +122,19 @@ class MediaFolder:
             columns["label"] = self.labels[indices]
         return columns
 
-    def _bytes(self, path: str, arena: Arena | None) -> bytes | memoryview:
-        full = f"{self.root}{os.sep}{path}"
-        data = read_whole(full, self.limits, where=full, arena=arena)
+    def place(self, path: str) -> str:
+        """The full path or URL of a file."""
+        return f"{self.root}/{path}" if self.objects else f"{self.root}{os.sep}{path}"
+
+    def _ahead(self, paths: list[str]) -> dict[str, bytes]:
+        """The bytes of files in an object store, read all at once; nothing of a local folder."""
+        return media_objects.read(self.root, paths, self.objects, self.limits, self.options) if self.objects else {}
+
+    def _bytes(self, path: str, arena: Arena | None, ahead: dict[str, bytes]) -> bytes | memoryview:
+        full = self.place(path)
+        if self.objects:
+            media_objects.check_size(self.objects[path].size, self.limits, full)
+        data = ahead[path] if self.objects else read_whole(full, self.limits, where=full, arena=arena)
         if not data:
             raise RecordError("a file with content", got="0 bytes", where=full, fix="remove it or write it again")
         return data
@@ -118,10 +150,15 @@ class MediaFolder:
             return self._identify_files()
 
     def _identify_files(self) -> str:
-        sizes = np.array([os.stat(os.path.join(self.root, name)).st_size for name in self.names], np.int64)
         n = len(self)
         full = self.identity == "full"
         picked = range(n) if full else np.unique(np.linspace(0, n - 1, min(n, _SAMPLED_FILES)).astype(np.int64))
+        if self.objects:
+            sizes = np.array([self.objects[name].size for name in self.names], np.int64)
+            names = [self.names[int(index)] for index in picked]
+            ends = 0 if full else _SAMPLED_BYTES
+            return self._identity(sizes, media_objects.contents(self.root, names, self.objects, self.options, ends))
+        sizes = (self._sizes or FileSizes(self.root, self.names)).all()
         contents: list[Any] = []
         for index in picked:
             with open(os.path.join(self.root, self.names[int(index)]), "rb") as file:
@@ -131,6 +168,9 @@ class MediaFolder:
                     contents.append(file.read(_SAMPLED_BYTES))
                     file.seek(max(0, int(sizes[index]) - _SAMPLED_BYTES))
                     contents.append(file.read(_SAMPLED_BYTES))
+        return self._identity(sizes, contents)
+
+    def _identity(self, sizes: NDArray[np.int64], contents: list[Any]) -> str:
         labels = np.empty(0, np.int64) if self.labels is None else self.labels
         parts = [
             self.kind,
@@ -154,7 +194,7 @@ class MediaFolder:
         }
 
     def locate(self, index: int) -> dict[str, Any]:
-        place: dict[str, Any] = {"file": os.path.join(self.root, self.names[index])}
+        place: dict[str, Any] = {"file": self.place(self.names[index])}
         if self.labels is not None:
             label = int(self.labels[index])
             place |= {"label": label} | ({"class": self.classes[label]} if self.classes else {})
@@ -195,29 +235,15 @@ class AudioFolder(MediaFolder):
     suffixes = AUDIO_SUFFIXES
 
 
-def _list(root: str, suffixes: tuple[str, ...]) -> list[str]:
-    """Relative paths of regular files. Links to files count, links to folders do not; hidden names are skipped."""
-    found: list[str] = []
-    pending = [""]
-    while pending:
-        below = pending.pop()
-        try:
-            with os.scandir(os.path.join(root, below)) as entries:
-                for entry in entries:
-                    if entry.name.startswith("."):
-                        continue
-                    if entry.name.lower().endswith(suffixes) and entry.is_file():
-                        found.append(below + entry.name)
-                    elif entry.is_dir(follow_symlinks=False):
-                        pending.append(f"{below}{entry.name}/")
-        except OSError as error:
-            raise storage_error(error, os.path.join(root, below), "listed") from error
-    return found
-
-
-def _label(names: list[str], labels: Labels, root: str) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+def _label(runs: list[Run], labels: Labels, root: str) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+    values: list[Any]
     if labels is None:
         return (), None
+    if labels == "folder" and all(folder for folder, _ in runs):
+        values = [folder.partition("/")[0] for folder, _ in runs]
+        classes, numbers = _numbered(values)
+        return classes, np.repeat(numbers, [len(files) for _, files in runs])
+    names = [folder + name for folder, files in runs for name in files]
     if labels == "folder":
         flat = next((name for name in names if "/" not in name), None)
         if flat is not None:
@@ -225,21 +251,25 @@ def _label(names: list[str], labels: Labels, root: str) -> tuple[tuple[str, ...]
                 "every file in a folder named after its class", got=f"{flat!r} directly in the root", where=root,
                 fix='move it into a class folder, or pass labels="name", a function, or None',
             )  # fmt: skip
-        given: list[Any] = [name.partition("/")[0] for name in names]
+        values = [name.partition("/")[0] for name in names]
     elif labels == "name":
-        given = [_prefix(name.rpartition("/")[2]) for name in names]
+        values = [_prefix(name.rpartition("/")[2]) for name in names]
     elif callable(labels):
-        given = [labels(name) for name in names]
+        values = [labels(name) for name in names]
     else:
         raise UsageError('labels="folder", "name", a function or None', got=repr(labels))
-    if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in given):
-        return (), np.array(given, np.int64)
-    wrong = next((i for i, value in enumerate(given) if not isinstance(value, str)), None)
+    if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
+        return (), np.array(values, np.int64)
+    wrong = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
     if wrong is not None:
-        raise UsageError("labels that are all str or all int", got=repr(given[wrong]), where=names[wrong])
-    classes = tuple(sorted(set(given)))
+        raise UsageError("labels that are all str or all int", got=repr(values[wrong]), where=names[wrong])
+    return _numbered(values)
+
+
+def _numbered(values: list[str]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    classes = tuple(sorted(set(values)))
     number = {name: i for i, name in enumerate(classes)}
-    return classes, np.array([number[name] for name in given], np.int64)
+    return classes, np.array([number[name] for name in values], np.int64)
 
 
 def _prefix(name: str) -> str:
@@ -253,10 +283,39 @@ class FilePath(str):
     __slots__ = ()
 
 
-class AudioPaths(AudioFolder):
-    """Audio files as places: the file itself is opened where it is decoded, which knows the seconds wanted."""
+class MediaPaths(MediaFolder):
+    """Files as places, in the column `column`: each is opened where it is decoded, which knows the seconds wanted.
+
+    Files in an object store are read here, all of a batch at once.
+    """
+
+    column: str
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
+        if self.objects:
+            columns = super().read(indices)
+            return {self.column: columns.pop("bytes"), **columns}
         root = os.path.join(self.root, "")
         paths = [self.names[int(i)] for i in indices]
-        return self._columns({"audio": strings([FilePath(f"{root}{path}") for path in paths])}, paths, indices)
+        return self._columns({self.column: strings([FilePath(f"{root}{path}") for path in paths])}, paths, indices)
+
+
+class AudioPaths(MediaPaths, AudioFolder):
+    """Audio files as places."""
+
+    column = "audio"
+
+
+class VideoPaths(MediaPaths):
+    """Video files as places.
+
+    >>> import tempfile, pathlib
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (root / "run_1.mp4").write_bytes(b"...")
+    >>> VideoPaths(root, labels="name").classes
+    ('run',)
+    """
+
+    kind = "video folder"
+    suffixes = VIDEO_SUFFIXES
+    column = "video"

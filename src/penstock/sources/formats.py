@@ -9,19 +9,21 @@ by trying to parse it. A path that could be two things is refused, with the argu
 
 from __future__ import annotations
 
+import glob as globbing
 import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal
 
 from penstock.core.errors import FileMissing, UsageError
 from penstock.sources import content, splits, tfds_folders
-from penstock.storage import filesystem
+from penstock.storage import filesystem, object_client, objects
 
-Kind = Literal["text", "records", "tokens", "images", "audio"]
-_UNFINISHED = ("job.json", "journal.jsonl")  # what an interrupted `penstock prepare` leaves in its folder
+Kind = Literal["text", "records", "tokens", "images", "audio", "videos"]
+_JOB, _RECORDS = "job.json", ("done", "journal.jsonl")  # an interrupted `penstock prepare` leaves the job and records
 _NPY = b"\x93NUMPY"
 
 
@@ -35,6 +37,7 @@ class Options:
     split: str = "train"  # of a dataset that has splits
     dtype: str | None = None  # of token files without a header
     eos_id: int | None = None  # the id that ends a document in token files without a document table
+    storage_options: filesystem.Options = None  # of URLs
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Format:
     suffixes: tuple[str, ...] = ()
     folder: tuple[str, ...] = ()  # a folder that holds all of these files is one dataset of this format
     versions: bool = False  # so is one that holds such a folder for a version, as TFDS keeps its data
+    check: str = ""  # "module:function" of a path, in `penstock.sources`: whether its content is of this format
     magic: bytes = b""  # first bytes, where the suffix is shared with another format
     pair: tuple[str, ...] = ()  # a common prefix and these endings make one dataset
     one_pass: bool = False  # a `TextSource`: `penstock prepare` reads its texts from front to back
@@ -65,22 +69,25 @@ class Format:
                 fix=f"penstock.{self.read}",
             )
         if self.one_pass and any(os.path.isdir(path) for path in _listed(paths)):
-            paths = splits.data_files(paths, self.suffixes)
+            paths = splits.data_files(paths, self.suffixes, options.storage_options)
         return getattr(import_module(f"penstock.sources.{module}"), function)(paths, options)
 
     def has_suffix(self, path: str) -> bool:
         return path.lower().endswith(self.suffixes) if self.suffixes else False
 
-    def is_at(self, path: str) -> bool:
-        """Whether this one path is a dataset of this format."""
-        if self.folder and all(os.path.isfile(os.path.join(path, name)) for name in self.folder):
+    def is_at(self, path: str, storage_options: filesystem.Options = None) -> bool:
+        """Whether this one path, or URL of an object store, is a dataset of this format."""
+        if self.check:
+            module, _, function = self.check.partition(":")
+            return bool(getattr(import_module(f"penstock.sources.{module}"), function)(path, storage_options))
+        if self.folder and all(_is_file(objects.join(path, name), storage_options) for name in self.folder):
             return True
         if self.versions and os.path.isdir(path) and tfds_folders.versions_below(path):
             return True
         if self.pair:
             base = next((path.removesuffix(end) for end in self.pair if path.endswith(end)), path)
-            return all(os.path.isfile(base + end) for end in self.pair)
-        return self.has_suffix(path) and (not self.magic or _begins(path, self.magic))
+            return all(_is_file(base + end, storage_options) for end in self.pair)
+        return self.has_suffix(path) and (not self.magic or _begins(path, self.magic, storage_options))
 
 
 def _packed(*stems: str) -> tuple[str, ...]:
@@ -88,7 +95,24 @@ def _packed(*stems: str) -> tuple[str, ...]:
 
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".avif", ".jp2")
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".au", ".caf", ".w64")
+AUDIO_SUFFIXES = (
+    ".wav",
+    ".flac",
+    ".ogg",
+    ".oga",
+    ".opus",
+    ".mp3",
+    ".aiff",
+    ".aif",
+    ".au",
+    ".caf",
+    ".w64",
+    ".m4a",
+    ".aac",
+    ".mka",
+    ".webm",
+)
+VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".avi", ".mpg", ".mpeg", ".ts", ".3gp", ".ogv", ".flv", ".wmv")
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".txt.gz", ".txt.zst", ".md.gz", ".md.zst")
 
 # One path is one dataset. The first line that recognises a path wins.
@@ -103,14 +127,14 @@ DATASETS = (
            suffixes=(".npy",), magic=_NPY),
     Format("dolma", "tokens", "bare tokens (.npy)", "open_dolma(path, dtype=...)", "dolma:open_path",
            suffixes=(".npy",), needs="dtype"),
+    Format("mds", "records", "a MosaicML MDS dataset", "read_mds(folder)", "mds:open_path",
+           folder=("index.json",), check="mds_index:is_mds"),
     Format("tfds", "records", "a TFDS dataset", "from_tfds(folder)", "tfds:open_path",
            folder=tfds_folders.NAMES, versions=True),
     Format("hf", "records", "a Hugging Face dataset", "from_hf(datasets.load_from_disk(folder))", "hf:open_path",
            folder=("dataset_info.json", "state.json")),
     Format("hf splits", "records", "Hugging Face splits", "from_hf(datasets.load_from_disk(folder)[split])",
            "hf:open_path", folder=("dataset_dict.json",)),
-    Format("arrow", "records", "an Arrow file", "from_hf(datasets.Dataset.from_file(path))", "hf:open_path",
-           suffixes=(".arrow",)),
 )  # fmt: skip
 
 # A list of files is one dataset; folders are searched for these suffixes.
@@ -118,12 +142,20 @@ FILES = (
     Format("text", "text", "text files", "read_text(paths)", "text:open_path", suffixes=TEXT_SUFFIXES, one_pass=True),
     Format("jsonl", "records", "JSON lines", "read_jsonl(paths)", "jsonl:open_path",
            suffixes=_packed(".jsonl", ".ndjson", ".json"), one_pass=True),
+    Format("json", "records", "JSON arrays", "read_json(paths)", "json_array:open_path",
+           suffixes=_packed(".json"), one_pass=True),
     Format("parquet", "records", "Parquet files", "read_parquet(paths)", "parquet:open_path",
            suffixes=(".parquet", ".pq"), one_pass=True),
-    Format("csv", "records", "CSV files", "from_hf(datasets.Dataset.from_csv(path))", suffixes=_packed(".csv", ".tsv")),
+    Format("csv", "records", "CSV files", "read_csv(paths)", "csv:open_path", suffixes=_packed(".csv", ".tsv"),
+           one_pass=True),
+    Format("arrow", "records", "Arrow files", "read_arrow(paths)", "arrow_files:open_path",
+           suffixes=(".arrow", ".feather", ".ipc"), one_pass=True),
+    Format("array_record", "records", "ArrayRecord files", "read_array_record(paths)", "array_record:open_path",
+           suffixes=(".array_record", ".arrayrecord")),
     Format("tar", "records", "tar shards", "read_tar(paths)", suffixes=(".tar",)),
     Format("images", "images", "image files", "read_images(folder)", suffixes=IMAGE_SUFFIXES),
     Format("audio", "audio", "audio files", "read_audio(folder)", suffixes=AUDIO_SUFFIXES),
+    Format("videos", "videos", "video files", "read_videos(folder)", suffixes=VIDEO_SUFFIXES),
 )  # fmt: skip
 
 FORMATS = {known.name: known for known in (*DATASETS, *FILES)}
@@ -132,11 +164,11 @@ _LOOKED_AT = 1000
 _CHECKED = 16  # files of a list whose content is compared with their names; others are checked when read
 _SUFFIXES = tuple(suffix for known in FORMATS.values() for suffix in (*known.suffixes, *known.pair))
 # What a folder is searched for first: a folder of images with a text beside them is text, as far as a path says.
-_TEXTS = tuple(suffix for known in FILES if known.one_pass or known.name == "csv" for suffix in known.suffixes)
+_TEXTS = tuple(suffix for known in FILES if known.one_pass for suffix in known.suffixes)
 _OTHERS = tuple(suffix for known in FILES for suffix in known.suffixes if suffix not in _TEXTS)
 
 
-def format_of(paths: str | Sequence[str]) -> Format:
+def format_of(paths: str | Sequence[str], storage_options: filesystem.Options = None) -> Format:
     """The one format of a path, a glob, a URL, a folder, or of a list of them.
 
     A file whose name says nothing is recognised by its first bytes; what is not text either is refused.
@@ -150,17 +182,21 @@ def format_of(paths: str | Sequence[str]) -> Format:
     found: Counter[str] = Counter()
     rest = []
     for path in [paths] if isinstance(paths, str) else paths:
-        known = dataset_at(path)
+        known = dataset_at(path, storage_options)
         if known is None:
             rest.append(path)
         else:
             found[known.name] += 1
     if rest:
-        files = _files(rest)
-        found.update(by_suffix(path).name for path in files)
+        files = _files(rest, storage_options)
+        names = [by_suffix(path, storage_options).name for path in files]
+        array = _is_array(files, storage_options)
+        found.update("json" if name == "jsonl" and array else name for name in names)
         for path in files[:_CHECKED]:
-            if (known := by_suffix(path)).name in ("text", "jsonl"):
-                content.check_text(path, known.title)
+            if (known := by_suffix(path, storage_options)).name in ("text", "jsonl"):
+                content.check_text(path, known.title, storage_options)
+    if not found:
+        raise UsageError("at least one path", got="an empty list", fix="name a file, folder, glob or URL")
     if len(found) > 1:
         raise UsageError(
             "files of one format",
@@ -171,9 +207,13 @@ def format_of(paths: str | Sequence[str]) -> Format:
     return FORMATS[next(iter(found))]
 
 
-def dataset_at(path: str) -> Format | None:
+def dataset_at(path: str, storage_options: filesystem.Options = None) -> Format | None:
     """The format of a path that is a dataset by itself; None for files that are read as a list."""
-    if all(os.path.isfile(os.path.join(path, name)) for name in _UNFINISHED):
+    if filesystem.scheme(path) in object_client.SCHEMES:
+        if globbing.has_magic(path) or any(known.has_suffix(path) for known in FILES):
+            return None
+        return next((known for known in DATASETS if known.is_at(path.rstrip("/"), storage_options)), None)
+    if os.path.isfile(os.path.join(path, _JOB)) and any(os.path.exists(os.path.join(path, name)) for name in _RECORDS):
         raise UsageError(
             "a finished token store",
             got="a preparation that was interrupted",
@@ -183,9 +223,22 @@ def dataset_at(path: str) -> Format | None:
     return next((known for known in DATASETS if known.is_at(path)), None)
 
 
-def by_suffix(path: str) -> Format:
+def by_suffix(path: str, storage_options: filesystem.Options = None) -> Format:
     """The format of a file of a list: by its name, else by its first bytes."""
-    return next((known for known in FILES if known.has_suffix(path)), None) or FORMATS[content.format_name(path)]
+    name = os.path.basename(path).lower()
+    named = _by_ending(name[name.find(".") :]) if "." in name else None
+    return named or FORMATS[content.format_name(path, storage_options)]
+
+
+@lru_cache(1024)
+def _by_ending(ending: str) -> Format | None:
+    """The format of files that end so, from the first dot of the name on; kept, for folders of many files."""
+    return next((known for known in FILES if known.has_suffix(ending)), None)
+
+
+def _is_array(files: Sequence[str], storage_options: filesystem.Options) -> bool:
+    """Whether files named .json hold arrays, and not JSON lines: by the content of the first."""
+    return all(FORMATS["json"].has_suffix(path) for path in files) and content.is_array(files[0], storage_options)
 
 
 def names_files(items: Sequence[object]) -> bool:
@@ -219,31 +272,38 @@ def _names_file(item: object) -> bool:
     return plain or os.path.exists(item)
 
 
-def suffixes_at(paths: Sequence[str]) -> tuple[str, ...]:
+def suffixes_at(paths: Sequence[str], storage_options: filesystem.Options = None) -> tuple[str, ...]:
     """Which endings to look for in folders: of text, JSON lines, Parquet and CSV, or else of whatever is there."""
+    return _found(paths, storage_options)[0]
+
+
+def _files(paths: Sequence[str], storage_options: filesystem.Options) -> list[str]:
+    return _found(paths, storage_options)[1]
+
+
+def _found(paths: Sequence[str], storage_options: filesystem.Options) -> tuple[tuple[str, ...], list[str]]:
+    """The endings, and the files that have them: a folder is walked once for texts and once for others."""
     for suffixes in (_TEXTS, _OTHERS):
         try:
-            splits.data_files(paths, suffixes)
+            return suffixes, splits.data_files(paths, suffixes, storage_options)
         except FileMissing as error:
             if not any(os.path.isdir(path) for path in paths):
                 raise
             missing = error
-        else:
-            return suffixes
     every = [name for path in paths if os.path.isdir(path) for name in splits.data_files(path)]
     ends = Counter(os.path.splitext(name)[1] or os.path.basename(name) for name in every)
     missing.got = ", ".join(f"{count} {end}" for end, count in ends.most_common(5))
     raise missing
 
 
-def _files(paths: Sequence[str]) -> list[str]:
-    return splits.data_files(paths, suffixes_at(paths))
+def _is_file(path: str, storage_options: filesystem.Options) -> bool:
+    return objects.exists(path, storage_options) if filesystem.scheme(path) else os.path.isfile(path)
 
 
 def _listed(paths: Any) -> list[str]:
     return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
 
 
-def _begins(path: str, magic: bytes) -> bool:
-    with filesystem.open_read(path) as file:
+def _begins(path: str, magic: bytes, storage_options: filesystem.Options) -> bool:
+    with filesystem.open_read(path, storage_options) as file:
         return file.read(len(magic)) == magic

@@ -19,11 +19,14 @@ from numpy.typing import NDArray
 
 from penstock.core import hashing, local_files
 from penstock.core.columns import Columns
-from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.errors import BadRecords, FileMissing, PenstockError, RecordError, StorageError, UsageError
 from penstock.core.optional import need
+from penstock.core.signals import surface
 from penstock.sources.arrow import kind_of, to_columns
+from penstock.sources.arrow_content import content_parts
 from penstock.sources.formats import Options
 from penstock.sources.splits import choose
+from penstock.storage.filesystem import local_only
 from penstock.store.doctable import check_range
 
 _HASHED_ROWS = 16_384
@@ -34,6 +37,38 @@ def load_saved(path: str | os.PathLike[str]) -> Any:
     datasets = need("datasets", extra="hf", purpose="for Hugging Face datasets")
     name = os.fspath(path)
     return datasets.load_from_disk(name) if os.path.isdir(name) else datasets.Dataset.from_file(name)
+
+
+def load_named(name: str | os.PathLike[str], split: str | None, config: str | None) -> Any:
+    """A dataset by its name on the Hugging Face hub or in the local cache, or of a folder; one split of it."""
+    datasets = need("datasets", extra="hf", purpose="for Hugging Face datasets")
+    text = local_only(name, "a dataset by name or folder")
+    saved = any(os.path.isfile(os.path.join(text, marker)) for marker in ("state.json", "dataset_dict.json"))
+    try:
+        found = load_saved(text) if saved else datasets.load_dataset(text, config, split=split)
+    except Exception as error:
+        surface(error)
+        raise _not_loaded(text, split, error, datasets) from error
+    if isinstance(found, dict) and len(found) == 1 and split is None:
+        return next(iter(found.values()))
+    return choose_split(found, split) if split is not None else found
+
+
+def _not_loaded(name: str, split: str | None, error: Exception, datasets: Any) -> PenstockError:
+    got = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    missing = (datasets.exceptions.DatasetNotFoundError, datasets.exceptions.DataFilesNotFoundError, FileNotFoundError)
+    if isinstance(error, missing):
+        return FileMissing(
+            f"the dataset {name!r}", got=got, fix="check its name; HF_HUB_OFFLINE=1 finds cached ones only"
+        )
+    if isinstance(error, ValueError | KeyError):
+        return UsageError(
+            f"a split and configuration of the dataset {name!r}", got=got, where=f"split={split!r}",
+            fix='from_hf(name, split="train", config="en")',
+        )  # fmt: skip
+    return StorageError(
+        f"the dataset {name!r}", got=got, fix="check the connection and your access to it, or try again"
+    )
 
 
 def choose_split(dataset: Any, split: str) -> Any:
@@ -75,7 +110,7 @@ class HFDataset:
                 "a datasets.Dataset",
                 got=f"the path or name {os.fspath(dataset)!r}",
                 where="from_hf",
-                fix="datasets.load_from_disk(path) of a saved folder, or datasets.load_dataset(name, split=...)",
+                fix='penstock.from_hf(name, split="train")',
             )
         if not isinstance(dataset, datasets.Dataset):
             raise UsageError(
@@ -101,6 +136,13 @@ class HFDataset:
     def columns(self) -> list[str]:
         """Names of the columns."""
         return list(self._kinds)
+
+    @property
+    def class_names(self) -> dict[str, tuple[str, ...]]:
+        """The names of ClassLabel features."""
+        classes = need("datasets", extra="hf").ClassLabel
+        features = {name: self.dataset.features[name] for name in self.columns}
+        return {name: tuple(kind.names) for name, kind in features.items() if isinstance(kind, classes)}
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -145,7 +187,7 @@ class HFDataset:
                     table = self.dataset.data.fast_slice(lo, len(rows))
                 else:
                     table = self.dataset.data.fast_gather(self._stored(rows))
-                parts.append(hashing.content_id(p for name in self.columns for p in _parts(table.column(name))))
+                parts.append(hashing.content_id(p for name in self.columns for p in content_parts(table.column(name))))
             self._id = hashing.content_id(parts)
         return self._id
 
@@ -191,36 +233,3 @@ class HFDataset:
 
     def __repr__(self) -> str:
         return f"HFDataset({len(self)} records: {', '.join(self.columns)})"
-
-
-def _parts(column: Any) -> list[Any]:
-    """What a column holds, as things that can be hashed: lengths, values, and where nulls are."""
-    pa = need("pyarrow", extra="parquet")
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    if hasattr(array, "storage"):
-        array = array.storage
-    types, kind = pa.types, array.type
-    nulls: list[Any] = []
-    if array.null_count:
-        nulls = [np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))]
-        array = array.drop_null()
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-        return [*nulls, array.to_numpy(zero_copy_only=False)]
-    if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
-        lengths = pa.compute.binary_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
-        offsets, data = np.frombuffer(array.buffers()[1], _offset_type(kind, types)), array.buffers()[2]
-        start, stop = (int(offsets[array.offset + i]) for i in (0, len(array))) if len(array) else (0, 0)
-        return [*nulls, lengths, b"" if data is None else np.frombuffer(data, np.uint8)[start:stop]]
-    if types.is_list(kind) or types.is_large_list(kind):
-        lengths = array.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
-        return [*nulls, lengths, *_parts(array.flatten())]
-    if types.is_struct(kind):
-        fields = zip((kind.field(i).name for i in range(kind.num_fields)), array.flatten(), strict=True)
-        return [*nulls, *(p for name, field in fields for p in [name, *_parts(field)])]
-    return [*nulls, *(repr(value) for value in array.to_pylist())]
-
-
-def _offset_type(kind: Any, types: Any) -> Any:
-    return np.int64 if types.is_large_string(kind) or types.is_large_binary(kind) else np.int32

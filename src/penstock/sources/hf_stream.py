@@ -32,7 +32,7 @@ _NOT_ALONE = ("with_indices", "batched", "drop_last_batch")
 def lanes_of(dataset: Any) -> int:
     """The number of parts in which an `IterableDataset` can be read without changing its rows; at most `MAX_LANES`.
 
-    1 where shards cannot be told apart, or where steps of the dataset look at more than one record.
+    1 where shards cannot be distinguished, or where steps of the dataset look at more than one record.
 
     >>> import datasets
     >>> stream = datasets.Dataset.from_dict({"x": [1, 2, 3]}).to_iterable_dataset(num_shards=3)

@@ -81,7 +81,7 @@ def load_fast(line: bytes | memoryview, where: str) -> dict[str, Any]:
             "a JSON object on each line",
             got=f"{_name(value)}: {_sample(bytes(line))}",
             where=where,
-            fix='write {"text": ...} on each line; turn one JSON array into lines: jq -c .[]',
+            fix='write {"text": ...} on each line; one JSON array of records is read by penstock.read_json(path)',
         )
     return value
 
@@ -193,7 +193,8 @@ def _misfit(value: Any, kind: str) -> str:
         at = next(i for i, item in enumerate(value) if not fits(item, kind[:-1]))
         return f"a list whose item {at} is {_misfit(value[at], kind[:-1])}"
     if kind == "int" and type(value) in _NUMBER:
-        beyond = not -_HUGE <= value < _HUGE
+        # An integer just below -2^63 arrives as the float -2^63.
+        beyond = not -_HUGE <= value < _HUGE or (type(value) is float and value == -_HUGE)
         return f"{value}, beyond 64-bit signed integers" if beyond else f"{value}, which is no integer"
     return _name(value)
 

@@ -17,7 +17,8 @@ from penstock.core.limits import LIMITS
 from penstock.sources import compressed, json_fields
 from penstock.sources.cutting import BOM
 from penstock.sources.jsonl import SUFFIXES
-from penstock.sources.lines import LineFiles, LineSource, place
+from penstock.sources.line_source import LineSource
+from penstock.sources.lines import LineFiles, place
 from penstock.sources.text import TextFiles
 from penstock.storage import filesystem
 
@@ -28,8 +29,8 @@ _HEAD = 4096
 class JsonRecords(LineSource):
     """The records of JSON-lines files, as dicts by number."""
 
-    def __init__(self, paths: filesystem.Paths) -> None:
-        self.files = LineFiles(paths, limits=LIMITS, suffixes=SUFFIXES)
+    def __init__(self, paths: filesystem.Paths, storage_options: filesystem.Options = None) -> None:
+        self.files = LineFiles(paths, limits=LIMITS, suffixes=SUFFIXES, storage_options=storage_options)
 
     def read(self, numbers: Sequence[int]) -> list[Any]:
         data, bad = self.files.fetch(np.asarray(numbers, np.int64))
@@ -55,8 +56,8 @@ class JsonRecords(LineSource):
         at = self.files.locate(int(number))
         return place(at["file"], at["line"], at["offset"])
 
-    def fingerprint(self) -> str:
-        return self.content_id("json lines")
+    def settings(self) -> tuple[Any, ...]:
+        return ("json lines",)
 
 
 class JsonTexts(TextFiles):
@@ -68,18 +69,18 @@ class JsonTexts(TextFiles):
     def describe(self) -> dict[str, Any]:
         return self.files.describe("jsonl records")
 
-    def fingerprint(self) -> str:
-        return self.content_id("json records")
+    def settings(self) -> tuple[Any, ...]:
+        return ("json records",)
 
 
-def begins_with(path: str, mark: bytes) -> bool:
+def begins_with(path: str, mark: bytes, storage_options: filesystem.Options = None) -> bool:
     """Whether the first character of a file that is not white space is `mark`."""
-    return _read(path, _HEAD).removeprefix(BOM).lstrip().startswith(mark)
+    return _read(path, _HEAD, storage_options).removeprefix(BOM).lstrip().startswith(mark)
 
 
-def read_array(paths: Sequence[str]) -> list[Any] | None:
+def read_array(paths: Sequence[str], storage_options: filesystem.Options = None) -> list[Any] | None:
     """The records of the one file that is a JSON array; None when the files are JSON lines."""
-    arrays = [path for path in paths if path.lower().endswith(_ARRAYS) and begins_with(path, b"[")]
+    arrays = [path for path in paths if path.lower().endswith(_ARRAYS) and begins_with(path, b"[", storage_options)]
     if not arrays:
         return None
     if len(paths) > 1:
@@ -90,7 +91,7 @@ def read_array(paths: Sequence[str]) -> list[Any] | None:
             fix="write them as JSON lines",
         )
     most = LIMITS.record_bytes
-    data = _read(arrays[0], most + 1)
+    data = _read(arrays[0], most + 1, storage_options)
     if len(data) > most:
         raise LimitError(
             f"a JSON array of at most {most} bytes",
@@ -107,8 +108,8 @@ def read_array(paths: Sequence[str]) -> list[Any] | None:
         ) from error
 
 
-def _read(path: str, most: int) -> bytes:
-    stream = compressed.open_stream(path, compressed.kind_of(path), LIMITS)
+def _read(path: str, most: int, storage_options: filesystem.Options) -> bytes:
+    stream = compressed.open_stream(path, compressed.kind_of(path, storage_options), LIMITS, storage_options)
     try:
         return compressed.read_up_to(stream, most)
     finally:

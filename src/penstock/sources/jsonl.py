@@ -16,12 +16,15 @@ import orjson
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
-from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
+from penstock.core.errors import DataError, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
+from penstock.core.signals import surface
 from penstock.sources import json_fields
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import FORMATS, Options
-from penstock.sources.lines import Chunk, Cursor, LineFiles, LineSource, bare, place, too_long
+from penstock.sources.line_source import LineSource
+from penstock.sources.lines import Chunk, LineFiles, bare, place, too_long
+from penstock.sources.ranges import Cursor, Range
 from penstock.storage import filesystem
 
 SUFFIXES = FORMATS["jsonl"].suffixes
@@ -29,7 +32,8 @@ SUFFIXES = FORMATS["jsonl"].suffixes
 
 def open_path(paths: filesystem.Paths, options: Options) -> JsonlFiles:
     """The opener of the registry."""
-    return JsonlFiles(paths, field=None if options.every_field else options.field)
+    field = None if options.every_field else options.field
+    return JsonlFiles(paths, field=field, storage_options=options.storage_options)
 
 
 class JsonlFiles(LineSource):
@@ -97,40 +101,36 @@ class JsonlFiles(LineSource):
         return {}, problem
 
     @property
+    def columns(self) -> list[str]:
+        return list(self.types)
+
+    @property
     def text_column(self) -> str | None:
         """The column that `iterate` reads."""
         return self.field
 
+    @property
+    def unread(self) -> str:
+        """How to read the fields that are not read."""
+        return "read_jsonl(..., field=None) reads all fields" if self.field is not None else ""
+
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """One column per field."""
-        indices = np.asarray(indices, np.int64)
-        data, bad = self.files.fetch(indices)
-        failed = {error.row for error in bad}
-        rows: list[list[Any]] = []
-        for row, line in enumerate(data):
-            if row in failed:
-                continue
-            try:
-                rows.append(self._values(line, ""))
-            except RecordError as error:
-                at = self.files.locate(int(indices[row]))
-                error.where, error.row = place(at["file"], at["line"], at["offset"]), row
-                bad.append(bare(error))
-        if bad:
-            raise BadRecords(sorted(bad, key=lambda e: e.row))
-        return json_fields.to_columns(rows, self.types)
+        return json_fields.to_columns(self._parsed(indices, self._values), self.types)
 
     def _values(self, line: bytes | memoryview, where: str) -> list[Any]:
         record = json_fields.load_fast(line, where)
         if "object" in self.types.values():
             record = json_fields.exact(record, line, where)
-        depth = self.limits.json_depth
+        depth, get = self.limits.json_depth, record.get
         return [
-            json_fields.pick(record, name, kind, where, depth, optional=self._optional)
+            value  # the frequent case
+            if kind == "str" and type(value := get(name)) is str
+            else json_fields.pick(record, name, kind, where, depth, optional=self._optional)
             for name, kind in self.types.items()
         ]
 
-    def iterate(self, start: Cursor | None = None) -> Iterator[Chunk]:
+    def iterate(self, start: Cursor | None = None, part: Range | None = None) -> Iterator[Chunk]:
         """The texts of all records in file order; `start` is the cursor of an earlier chunk."""
         if self.field is None:
             raise UsageError(
@@ -138,7 +138,7 @@ class JsonlFiles(LineSource):
                 got=f"fields {', '.join(self.types)}",
                 fix="JsonlFiles(..., field=...)",
             )
-        return self.files.chunks(self._parse, start)
+        return self.files.chunks(self._parse, start, part=part)
 
     def _parse(self, piece: Piece, path: str) -> tuple[list[str], list[tuple[int, RecordError]]]:
         texts: list[str] = []
@@ -147,7 +147,8 @@ class JsonlFiles(LineSource):
         for i, (s, e) in enumerate(zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)):
             try:
                 text = loads(view[s:e])[field] if e - s <= limit else None
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError) as error:
+                surface(error)
                 text = None
             if type(text) is str:
                 texts.append(text)
@@ -161,8 +162,8 @@ class JsonlFiles(LineSource):
                 bad.append((i, bare(error)))
         return texts, bad
 
-    def fingerprint(self) -> str:
-        return self.content_id("jsonl", orjson.dumps(list(self.types.items())))
+    def settings(self) -> tuple[Any, ...]:
+        return "jsonl", orjson.dumps(list(self.types.items()))
 
     def describe(self) -> dict[str, Any]:
         return {**self.files.describe("jsonl"), "fields": list(self.types)}

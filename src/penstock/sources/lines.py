@@ -10,30 +10,35 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core import hashing
-from penstock.core.errors import DataError, RecordError, StateError
+from penstock.core.columns import Columns
+from penstock.core.errors import DataError, RecordError
 from penstock.core.ledger import Entry
 from penstock.core.limits import Limits
 from penstock.sources import compressed
-from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints, Piece
+from penstock.sources.csv_cutting import QuotedCutter, Quoting
+from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints, Piece, Until
+from penstock.sources.line_index import Index, Wanted, claim_remote, read_remote, record_of, scan, scan_remote, spans_of
+from penstock.sources.line_ranges import checked_cursor, exact_bounds, line_ranges
+from penstock.sources.line_scan import scan_lines
+from penstock.sources.ranges import Cursor, Range
 from penstock.sources.spool import Spool, Tee
 from penstock.storage import filesystem
+from penstock.storage.ranges_ahead import RangesAhead
+from penstock.storage.sizes import PAGE
 from penstock.store.doctable import check_range
 
-if TYPE_CHECKING:
-    from penstock.sources.whole_files import WholeFiles
-
-Cursor = Mapping[str, int]
 Position = tuple[int, int, int]
 """File number, 1-based line (or record) in it, byte offset (or row) in it."""
 _PICKLED_INDEX = 64 << 20
+_SCANS = 8  # remote files that are indexed at once
 _EMPTY = "an empty file"
 
 
@@ -52,6 +57,8 @@ class Chunk:
     """Bad records that steps of a pipeline have skipped already."""
     filtered: int = 0
     """Records that filters of a pipeline rejected."""
+    columns: Columns = field(default_factory=dict)
+    """Columns that stay beside the tokens of each text, as they are stored."""
 
     def add(self, text: str, position: Position) -> None:
         self.texts.append(text)
@@ -62,6 +69,7 @@ class Chunk:
         self.error_positions.append(position)
 
 
+E = TypeVar("E", bound=DataError)
 Parse = Callable[[Piece, str], tuple[list[str], list[tuple[int, RecordError]]]]
 
 
@@ -70,7 +78,7 @@ def place(path: str, line: int, offset: int) -> str:
     return f"{path}, line {line}, byte {offset}"
 
 
-def bare(error: RecordError) -> RecordError:
+def bare(error: E) -> E:
     """The error without its traceback, which would keep the source and its data alive as long as the error."""
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error
@@ -79,38 +87,18 @@ def bare(error: RecordError) -> RecordError:
 def no_records(paths: Sequence[str]) -> DataError:
     """The error for files without content."""
     return DataError(
-        "at least one record",
-        got="only empty files" if len(paths) > 1 else "an empty file",
+        "at least one record", got="only empty files" if len(paths) > 1 else "an empty file",
         where=", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else ""),
         fix="pass files with content; blank lines are not records",
-    )
+    )  # fmt: skip
 
 
 def too_long(path: str, line: int, offset: int, limit: int, what: str = "line") -> RecordError:
     """The error for a record beyond the limit."""
     return RecordError(
-        f"a {what} of at most {limit} bytes",
-        got="a longer one",
-        where=place(path, line, offset),
-        fix=f"split it, or raise limits.{'line' if what == 'line' else 'record'}_bytes",
-    )
-
-
-@dataclass(slots=True)
-class Index:
-    """Where the records of one file begin. `lines` is None when record i is line i + 1."""
-
-    starts: Ints
-    lines: Ints | None
-    end: int
-    damage: str = ""
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.starts.nbytes + (0 if self.lines is None else self.lines.nbytes))
-
-    def line(self, row: int) -> int:
-        return row + 1 if self.lines is None else int(self.lines[row])
+        f"a {what} of at most {limit} bytes", got="a longer one", where=place(path, line, offset),
+        fix=f"split it, or raise limits.{'line' if what in ('line', 'record') else 'record'}_bytes",
+    )  # fmt: skip
 
 
 class LineFiles:
@@ -121,15 +109,16 @@ class LineFiles:
         paths: filesystem.Paths,
         *,
         paragraphs: bool = False,
+        quoting: Quoting | None = None,
         limits: Limits,
         storage_options: filesystem.Options = None,
         suffixes: Sequence[str] = (),
     ) -> None:
         self.options = dict(storage_options or {})
-        self.paths = filesystem.expand(paths, storage_options, suffixes)
-        self.paragraphs, self.limits = paragraphs, limits
+        found = filesystem.expand_stamped(paths, storage_options, suffixes)
+        self.paths, self.stamps = list(found), filesystem.stamps(found, self.options)
+        self.paragraphs, self.quoting, self.limits = paragraphs, quoting, limits
         self.limit = limits.record_bytes if paragraphs else limits.line_bytes
-        self.stamps = [filesystem.stamp(path, self.options, fresh=False) for path in self.paths]
         self._kinds: dict[int, str] = {}
         self._fresh()
         if not any(self._has_content(i) for i in range(len(self.paths))):
@@ -140,19 +129,20 @@ class LineFiles:
         self._spool: Spool | None = None
         self._regions: dict[int, int] = {}  # compressed file -> where its decompressed bytes begin in the spool
         self._checked: set[int] = set()
+        self.ahead = RangesAhead() if any(map(filesystem.scheme, self.paths)) else None
 
     _built: tuple[list[Index], Ints] | None = None
 
     def kind(self, file: int) -> str:
         """How a file is compressed, looked at when it is first needed."""
         if file not in self._kinds:
-            self._kinds[file] = compressed.kind_of(self.paths[file], self.options)
+            self._kinds[file] = compressed.kind_of(self.paths[file], self.options, expected=self.stamps[file])
         return self._kinds[file]
 
     def _has_content(self, file: int) -> bool:
         if not self.stamps[file].size:
             return self._cut_off(file)
-        cutter, stream = self._cutter(file)
+        cutter, stream = self.cutter(file)
         try:
             while piece := cutter.next(1 << 16):
                 if len(piece.starts) or piece.too_long or piece.damage:
@@ -165,19 +155,38 @@ class LineFiles:
         """Whether a file without a byte is damaged rather than empty: compressed data is never nothing."""
         return compressed.promised(self.paths[file]) != ""
 
-    def _cutter(self, file: int, offset: int = 0, line: int = 0) -> tuple[Cutter, compressed.Stream]:
+    def cutter(
+        self, file: int, offset: int = 0, line: int = 0, stop: int | None = None
+    ) -> tuple[Cutter, compressed.Stream]:
+        """Cuts records from byte `offset` on, before which there are `line` lines, up to byte `stop`."""
         self.check(file)
-        stream = compressed.open_stream(self.paths[file], self.kind(file), self.limits, self.options)
+        stream = self._stream(file)
         try:
             compressed.skip(stream, offset, self.paths[file])
         except BaseException:
             stream.close()
             raise
-        return Cutter(stream, paragraphs=self.paragraphs, limit=self.limit, offset=offset, line=line), stream
+        if stop is not None:
+            stream = Until(stream, stop - offset)
+        return self._cut(stream, offset, line), stream
+
+    def _cut(self, stream: compressed.Stream, offset: int = 0, line: int = 0) -> Cutter:
+        if self.quoting is not None:
+            return QuotedCutter(stream, self.quoting, limit=self.limit, offset=offset, line=line)
+        return Cutter(stream, paragraphs=self.paragraphs, limit=self.limit, offset=offset, line=line)
+
+    def _stream(self, file: int) -> compressed.Stream:
+        stamp = self.stamps[file]
+        return compressed.open_stream(self.paths[file], self.kind(file), self.limits, self.options, expected=stamp)
 
     def check(self, file: int) -> None:
         """Raises when the file is not the one that was there at the beginning."""
-        filesystem.check_unchanged(self.paths[file], self.stamps[file], self.options)
+        if not filesystem.checked_by_reads(self.paths[file], self.stamps[file]):
+            filesystem.check_unchanged(self.paths[file], self.stamps[file], self.options)
+
+    def _paged(self, file: int) -> bool:
+        """Whether a file is remote and not compressed: read by merged ranges, and checked page by page."""
+        return bool(filesystem.scheme(self.paths[file])) and self.kind(file) == "plain"
 
     # ---- random access
 
@@ -192,7 +201,8 @@ class LineFiles:
             with self._lock:
                 if self._built is None:
                     self._drop_spool()  # what an attempt that failed has left
-                    indexes = [self._build(i) for i in range(len(self.paths))]
+                    ahead = self._build_remote()
+                    indexes = [ahead.get(i) or self._built_again(i) for i in range(len(self.paths))]
                     self._built = indexes, np.cumsum([0] + [len(i.starts) for i in indexes])
         return self._built
 
@@ -200,33 +210,45 @@ class LineFiles:
         if not self.stamps[file].size:
             cut_off = self._cut_off(file)
             return Index(np.zeros(int(cut_off), np.int64), None, 0, _EMPTY if cut_off else "")
-        starts: list[Ints] = []
-        lines: list[Ints] = []
-        damage = ""
-        cutter, stream = self._cutter(file)
+        if self._paged(file):
+            self.check(file)
+            return scan_remote(
+                lambda: self._stream(file), self.paths[file], self.stamps[file], self._cut, paragraphs=self.paragraphs
+            )
+        cutter, stream = self.cutter(file)
         try:
-            if self.kind(file) != "plain":
+            if self.kind(file) == "plain" and not self.paragraphs and self.quoting is None:
+                if (found := scan_lines(stream.read, self.limit)) is not None:
+                    return found
+                compressed.skip(stream, 0, self.paths[file])
+            elif self.kind(file) != "plain":
                 stream = self._spooling(file, stream)
-                cutter = Cutter(stream, paragraphs=self.paragraphs, limit=self.limit)
-            while piece := cutter.next(2 * PIECE_BYTES):
-                if piece.too_long:
-                    line, at = piece.too_long
-                    starts.append(np.array([at]))
-                    lines.append(np.array([line]))
-                starts.append(piece.starts + piece.offset)
-                lines.append(piece.lines)
-                if piece.damage:
-                    damage = piece.damage.got
-                    starts.append(np.array([piece.next_offset]))
-                    lines.append(np.array([piece.next_line + 1]))
+                cutter = self._cut(stream)
+            return scan(cutter, paragraphs=self.paragraphs)
         except BaseException:
             self._unspool(file)
             raise
         finally:
             stream.close()
-        all_starts, all_lines = np.concatenate(starts), np.concatenate(lines)
-        plain_numbers = not self.paragraphs and bool((all_lines == np.arange(1, len(all_lines) + 1)).all())
-        return Index(all_starts, None if plain_numbers else all_lines, cutter.offset, damage)
+
+    def _built_again(self, file: int) -> Index:
+        """The index; a remote file that seems damaged is read again first: its transfer may be at fault."""
+        found = self._build(file)
+        for _ in range(2 if found.damage and filesystem.scheme(self.paths[file]) else 0):
+            self._unspool(file)
+            found = self._build(file)
+            if not found.damage:
+                break
+        return found
+
+    def _build_remote(self) -> dict[int, Index]:
+        """The indexes of remote files, several at once: each waits for its storage most of the time."""
+        remote = [file for file, path in enumerate(self.paths) if filesystem.scheme(path) and self.stamps[file].size]
+        if len(remote) < 2:
+            return {}
+        with ThreadPoolExecutor(_SCANS, "penstock-index") as pool:
+            plain = [file for file, paged in zip(remote, pool.map(self._paged, remote), strict=True) if paged]
+            return dict(zip(plain, pool.map(self._build, plain), strict=True))
 
     def _spooling(self, file: int, stream: compressed.Stream) -> compressed.Stream:
         """A stream that also keeps what goes through it in a temporary file, for `fetch`. The lock is held."""
@@ -251,7 +273,7 @@ class LineFiles:
         """Descriptor and first byte of a compressed file's decompressed copy, made again after unpickling."""
         with self._lock:
             if file not in self._regions:
-                _, stream = self._cutter(file)
+                _, stream = self.cutter(file)
                 tee = self._spooling(file, stream)
                 try:
                     while tee.read(PIECE_BYTES):
@@ -281,55 +303,78 @@ class LineFiles:
 
     def fetch(self, indices: NDArray[np.int64]) -> tuple[list[bytes], list[RecordError]]:
         """The bytes of each record, and the errors of rows that cannot be read (their bytes are empty)."""
-        indices = np.asarray(indices, np.int64)
-        files, rows = self.split(indices)
-        out: list[bytes] = [b""] * len(indices)
-        errors: list[RecordError] = []
-        for file in np.unique(files).tolist():
-            places = np.flatnonzero(files == file)
-            self._fetch_file(file, places.tolist(), rows[places].tolist(), out, errors)
+        out, errors = [b""] * len(indices), list[RecordError]()
+        wanted = self._all_wanted(indices, errors)
+        for one, datas in zip(wanted, self._read(wanted), strict=True):
+            index, path, quoting, limit = self.index[one.file], self.paths[one.file], self.quoting, self.limit
+            for at, row, data in zip(one.places, one.rows, datas, strict=True):
+                record = record_of(data, self.paragraphs) if quoting is None else quoting.record(data)
+                if len(record) > limit:
+                    error = too_long(path, index.line(row), int(index.starts[row]), self.limit, self.what)
+                    error.row = at
+                    errors.append(error)
+                else:
+                    out[at] = record
         errors.sort(key=lambda e: e.row)
         return out, errors
 
-    def _fetch_file(
-        self, file: int, places: list[int], rows: list[int], out: list[bytes], errors: list[RecordError]
-    ) -> None:
-        index, path = self.index[file], self.paths[file]
-        wanted: list[tuple[int, int]] = []
-        ranges: list[tuple[int, int]] = []
-        for at, row in zip(places, rows, strict=True):
-            last = row + 1 == len(index.starts)
-            start, stop = int(index.starts[row]), index.end if last else int(index.starts[row + 1])
-            if last and index.damage:
-                errors.append(self.damaged(file, index.line(row), start, index.damage, at))
-                continue
-            # Blank lines after a record belong to its range: only what is read can tell a long record from those.
-            ranges.append((start, min(stop, start + self.limit + 3)))
-            wanted.append((at, row))
-        for (at, row), data in zip(wanted, self._read(file, ranges), strict=True):
-            record = _record(data, self.paragraphs)
-            if len(record) > self.limit:
-                error = too_long(path, index.line(row), int(index.starts[row]), self.limit, self.what)
-                error.row = at
-                errors.append(error)
-            else:
-                out[at] = record
+    def claim_ahead(self, indices: NDArray[np.int64], step: int) -> Callable[[], int]:
+        """Requests these records before they are read, see `sources.base.RowsAheadSource`."""
+        wanted = [one for one in self._all_wanted(indices, []) if self._paged(one.file)]
+        return claim_remote(wanted, self.paths, self.stamps, self.index, self.options, self.ahead, step)
 
-    def _read(self, file: int, ranges: list[tuple[int, int]]) -> list[bytes]:
+    @property
+    def range_unit(self) -> int:
+        return PAGE if all(self.kind(file) == "plain" for file in range(len(self.paths))) else 0  # else fetched as one
+
+    def record_ranges(self, indices: NDArray[np.int64]) -> Ints:
+        return spans_of(self._all_wanted(indices, []))
+
+    def _all_wanted(self, indices: NDArray[np.int64], errors: list[RecordError]) -> list[Wanted]:
+        files, rows = self.split(np.asarray(indices, np.int64))
+        return [self._wanted(file, np.flatnonzero(files == file), rows, errors) for file in np.unique(files).tolist()]
+
+    def _wanted(self, file: int, places: Ints, rows: Ints, errors: list[RecordError]) -> Wanted:
+        """The byte ranges of a file's records; those that are known to be damaged are errors."""
+        index, here = self.index[file], rows[places]
+        last = here + 1 == len(index.starts)
+        if index.damage and last.any():
+            row = len(index.starts) - 1
+            start = int(index.starts[row])
+            errors += [self.damaged(file, index.line(row), start, index.damage, at) for at in places[last].tolist()]
+            places, here, last = places[~last], here[~last], last[~last]
+        starts = index.starts[here].astype(np.int64)
+        stops = np.where(last, index.end, index.starts[here + ~last])
+        # Blank lines after a record belong to its range: only what is read can tell a long record from those.
+        stops = np.minimum(stops, starts + (self.limit + 3))
+        return Wanted(file, list(zip(starts.tolist(), stops.tolist(), strict=True)), places.tolist(), here.tolist())
+
+    def _read(self, wanted: list[Wanted]) -> list[list[bytes]]:
+        """The bytes of each file's ranges; those of all remote files with one set of concurrent requests."""
+        remote = [one for one in wanted if self._paged(one.file)]
+        for one in remote:
+            if one.file not in self._checked:  # asking a server each time would double the cost
+                self.check(one.file)
+                self._checked.add(one.file)
+        found = iter(read_remote(remote, self.paths, self.stamps, self.index, self.options, self.ahead))
+        return [
+            [next(found) for _ in one.ranges] if self._paged(one.file) else self._read_local(one.file, one.ranges)
+            for one in wanted
+        ]
+
+    def _read_local(self, file: int, ranges: list[tuple[int, int]]) -> list[bytes]:
         path = self.paths[file]
         if not ranges:
             return []
         if self.kind(file) != "plain":
             handle, base = self._decompressed(file)
             return [filesystem.read_at(handle, base + start, base + stop, path) for start, stop in ranges]
-        if not filesystem.scheme(path) or file not in self._checked:  # asking a server each time would double the cost
-            self.check(file)
-            self._checked.add(file)
+        self.check(file)
         return filesystem.read_ranges(path, ranges, self.options)
 
     @property
     def what(self) -> str:
-        return "paragraph" if self.paragraphs else "line"
+        return "paragraph" if self.paragraphs else "line" if self.quoting is None else "record"
 
     def damaged(self, file: int, line: int, offset: int, reason: str, row: int = 0) -> RecordError:
         """The error for the place from which a file cannot be read."""
@@ -346,6 +391,12 @@ class LineFiles:
         file, row = int(files[0]), int(rows[0])
         found = self.index[file]
         return {"file": self.paths[file], "line": found.line(row), "offset": int(found.starts[row])}
+
+    def file_ids(self) -> list[str]:
+        """The id of each file's bytes. Remote files are indexed first, which reads them once for both."""
+        if any(map(filesystem.scheme, self.paths)):
+            self._indexed()
+        return filesystem.file_ids(self.paths, self.stamps, self.options)
 
     def describe(self, kind: str) -> dict[str, Any]:
         """Plain facts; records and blank lines only once they have been counted."""
@@ -369,7 +420,9 @@ class LineFiles:
         self._regions.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_spool", "_regions", "_checked")}
+        state = {
+            k: v for k, v in self.__dict__.items() if k not in ("_lock", "_spool", "_regions", "_checked", "ahead")
+        }
         if self._built is not None and sum(i.nbytes for i in self._built[0]) > _PICKLED_INDEX:
             del state["_built"]  # cheaper to scan again than to send
         return state
@@ -380,17 +433,26 @@ class LineFiles:
 
     # ---- one pass
 
-    def chunks(self, parse: Parse, start: Cursor | None = None, size: int = PIECE_BYTES) -> Iterator[Chunk]:
-        """Chunks of about `size` bytes in file order, small files together, from `start` on."""
+    def ranges(self, most: int) -> list[Range]:
+        return line_ranges(self, most)
+
+    def chunks(
+        self, parse: Parse, start: Cursor | None = None, size: int = PIECE_BYTES, part: Range | None = None
+    ) -> Iterator[Chunk]:
+        """Chunks of about `size` bytes in file order, small files together, from `start` on; of `part` if given."""
+        last, end = len(self.paths), 0
+        if part is not None:
+            first, stop = exact_bounds(self, part)
+            last, end, start = stop["file"], stop["offset"], first if start is None else start
         file, offset, line = checked_cursor(start, self.stamps, self.kind)
         chunk, room = Chunk([], [], {}), size
-        while file < len(self.paths):
+        while file < last or (file == last and offset < end):
             if not self.stamps[file].size:
                 if self._cut_off(file):
                     chunk.add_error(self.damaged(file, 1, 0, _EMPTY), (file, 1, 0))
                 file, offset, line = file + 1, 0, 0
                 continue
-            cutter, stream = self._cutter(file, offset, line)
+            cutter, stream = self.cutter(file, offset, line, end if file == last else None)
             raw = stream.raw_position
             try:
                 while piece := cutter.next(room):
@@ -405,13 +467,16 @@ class LineFiles:
                     chunk, room = Chunk([], [], {}), size
             finally:
                 stream.close()
+            if file == last:  # the range ends inside of this file
+                offset, line = cutter.offset, cutter.line
+                break
             file, offset, line = file + 1, 0, 0
             if room <= 0:
                 chunk.cursor = {"file": file, "offset": 0, "line": 0}
                 yield chunk
                 chunk, room = Chunk([], [], {}), size
         if room < size or chunk.errors:  # a file damaged before its first line uses no room
-            chunk.cursor = {"file": file, "offset": 0, "line": 0}
+            chunk.cursor = {"file": file, "offset": offset, "line": line}
             yield chunk
 
     def _parse(self, piece: Piece, file: int, parse: Parse, chunk: Chunk) -> None:
@@ -433,58 +498,3 @@ class LineFiles:
         if piece.damage:
             line, offset = piece.next_line + 1, piece.next_offset
             chunk.add_error(self.damaged(file, line, offset, piece.damage.got), (file, line, offset))
-
-
-class LineSource:
-    """What the sources of text and JSON lines share: everything but how a record's bytes are parsed."""
-
-    files: LineFiles | WholeFiles
-
-    @property
-    def paths(self) -> list[str]:
-        """The files, in the order of their records."""
-        return self.files.paths
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def locate(self, index: int) -> dict[str, Any]:
-        return self.files.locate(index)
-
-    def close(self) -> None:
-        """Frees the temporary disk space of compressed files."""
-        self.files.close()
-
-    def content_id(self, *settings: Any) -> str:
-        """Hash of the settings and of every file's bytes; reads all files once."""
-        settings = (*settings, *self.files.limits.changed("record_bytes", "line_bytes", "json_depth"))
-        return hashing.content_id([*settings, *(filesystem.file_id(path, self.files.options) for path in self.paths)])
-
-
-def _record(data: bytes, paragraph: bool) -> bytes:
-    if paragraph:
-        return data.rstrip()
-    line = data.partition(b"\n")[0]
-    return line[:-1] if line.endswith(b"\r") else line
-
-
-def checked_cursor(
-    cursor: Cursor | None, stamps: Sequence[filesystem.Stamp], kind: Callable[[int], str]
-) -> tuple[int, int, int]:
-    """File, offset and line of a saved place; a place that cannot be here is refused."""
-    n_files = len(stamps)
-    if cursor is None:
-        return 0, 0, 0
-    values = [cursor.get(k) for k in ("file", "offset", "line")] if isinstance(cursor, Mapping) else []
-    good = len(values) == 3 and all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values)
-    if good:
-        file, offset, line = (int(v or 0) for v in values)
-        inside = file < n_files and (offset <= stamps[file].size or kind(file) != "plain")
-        if inside or (file == n_files and offset == 0):
-            return file, offset, line
-    raise StateError(
-        "a cursor of this source: file, offset and line",
-        got=repr(cursor)[:200],
-        where=f"a source of {n_files} files",
-        fix="use a cursor that came from the same files, or start from the beginning",
-    )

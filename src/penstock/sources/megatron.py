@@ -4,7 +4,7 @@ The index is: 9 bytes magic, u64 version (1), u8 type code, u64 sequences, u64 e
 lengths, i64 byte pointers, i64 document index, and one byte per sequence in multimodal sets. Opening reads the index
 once in bounded memory (20 bytes per sequence) and checks all of it against the size of the `.bin`; nothing of it is
 held: starts are looked up through a memory map, documents by binary search. A record is a Megatron document, one or
-more sequences.
+more sequences. Of a pair behind URLs, the index is read completely, and 8 bytes per document are held.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.core.errors import StorageError, StoreError
-from penstock.core.mapped import map_file
+from penstock.core.mapped import MappedFile, map_file
 from penstock.sources.formats import Options
-from penstock.sources.tokens import TokenFiles, opened, token_file
-from penstock.storage.filesystem import local_only
-from penstock.store.doctable import search
+from penstock.sources.token_files import opened, token_file
+from penstock.sources.token_objects import TokenObjects
+from penstock.sources.tokens import TokenFiles, token_source
+from penstock.storage.filesystem import Options as StorageOptions
+from penstock.storage.filesystem import local_only, scheme, stamp
+from penstock.storage.objects import exists
+from penstock.store.doctable import OffsetTable, search
 
 _MAGIC, _LEGACY = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00"
 _HEAD = struct.Struct("<9sQBQQ")
@@ -31,17 +35,21 @@ _FLOATS = {6: "float64", 7: "float32"}
 _BLOCK = 1 << 20
 
 
-def open_megatron(prefix: str | os.PathLike[str], *, vocab_size: int | None = None) -> TokenFiles:
+def open_megatron(
+    prefix: str | os.PathLike[str], *, vocab_size: int | None = None, storage_options: StorageOptions = None
+) -> TokenFiles | TokenObjects:
     """Opens `prefix.bin` and `prefix.idx` (either name itself will do) as a `TokenSource`.
 
     The fingerprint covers the full index and sampled tokens, see `TokenFiles.fingerprint`.
     """
-    base = local_only(prefix, "the Megatron prefix")
+    base = os.fspath(prefix)
+    if not (isinstance(base, str) and scheme(base)):
+        base = local_only(prefix, "the Megatron prefix")
     if base.endswith((".bin", ".idx")):
         base = base[:-4]
     path = base + ".idx"
-    table, kind, digest = _read_index(path)
-    file = token_file(base + ".bin", kind)
+    table, kind, digest = _read_index(path, storage_options)
+    file = token_file(base + ".bin", kind, options=storage_options)
     if file.tokens != table.tokens:
         raise StoreError(
             f"{table.tokens} tokens of {kind.name} in the .bin, as the index says",
@@ -50,28 +58,36 @@ def open_megatron(prefix: str | os.PathLike[str], *, vocab_size: int | None = No
             fix="the two files are not of one set, or the copy stopped early: copy both again",
         )
     boundaries = f"document index of {os.path.basename(path)}"
-    return TokenFiles("megatron", [file], kind, table, vocab_size=vocab_size, boundaries=boundaries, identity=[digest])
+    documents = table if isinstance(table.place, str) else OffsetTable(table.starts(np.arange(len(table) + 1)))
+    return token_source(
+        "megatron", [file], kind, documents, vocab_size=vocab_size, boundaries=boundaries, identity=[digest],
+        options=storage_options,
+    )  # fmt: skip
 
 
-def open_path(path: str | os.PathLike[str], _options: Options) -> TokenFiles:
+def open_path(path: str | os.PathLike[str], options: Options) -> TokenFiles | TokenObjects:
     """The opener of the registry."""
-    return open_megatron(path)
+    return open_megatron(path, storage_options=options.storage_options)
 
 
 class _Index:
-    """The document table of a Megatron index, over a memory map that is made again after pickling."""
+    """The document table of a Megatron index: of a path a map that is made again after pickling, or of its bytes."""
 
-    def __init__(self, path: str, kind: np.dtype[Any], sequences: int, entries: int) -> None:
-        self._path, self._kind, self._sequences, self._entries = path, kind, sequences, entries
+    def __init__(self, place: str | NDArray[np.uint8], kind: np.dtype[Any], sequences: int, entries: int) -> None:
+        self.place, self._kind, self._sequences, self._entries = place, kind, sequences, entries
         self.tokens = 0
         self._map()
 
     def _map(self) -> None:
-        with opened(self._path) as file:
-            self._file = map_file(self._path, file.fileno())
-        raw = self._file.array
-        if len(raw) < _HEAD.size + 12 * self._sequences + 8 * self._entries:
-            raise _bad("the index that was opened before", f"a file of {len(raw)} bytes", self._path)
+        self._file: MappedFile | None = None
+        if isinstance(self.place, str):
+            with opened(self.place) as file:
+                self._file = map_file(self.place, file.fileno())
+            raw = self._file.array
+            if len(raw) < _HEAD.size + 12 * self._sequences + 8 * self._entries:
+                raise _bad("the index that was opened before", f"a file of {len(raw)} bytes", self.place)
+        else:
+            raw = self.place
         n, m, at = self._sequences, self._entries, _HEAD.size
         # Fields sit at odd addresses: indexing copies single entries, which is all that is done with them.
         self.lengths: NDArray[np.int32] = np.ndarray((n,), "<i4", raw, at)
@@ -82,7 +98,8 @@ class _Index:
         return max(self._entries - 1, 0)
 
     def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        self._file.check()
+        if self._file is not None:
+            self._file.check()
         sequence = self.documents[indices].astype(np.int64) if self._entries else np.zeros(len(indices), np.int64)
         out = np.full(len(sequence), self.tokens, np.int64)
         inner = sequence < self._sequences
@@ -93,21 +110,21 @@ class _Index:
         return search(self.starts, len(self), positions)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._path, self._kind, self._sequences, self._entries, self.tokens
+        return self.place, self._kind, self._sequences, self._entries, self.tokens
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._path, self._kind, self._sequences, self._entries, self.tokens = state
+        self.place, self._kind, self._sequences, self._entries, self.tokens = state
         self._map()
 
 
-def _read_index(path: str) -> tuple[_Index, np.dtype[Any], bytes]:
+def _read_index(path: str, options: StorageOptions) -> tuple[_Index, np.dtype[Any], bytes]:
     try:
-        with opened(path) as file:
-            size = os.fstat(file.fileno()).st_size
+        size = stamp(path, options).size
+        with opened(path, options) as file:
             head = file.read(_HEAD.size)
     except StorageError as error:
         error.expected = "a Megatron index"
-        bare = os.path.isfile(path[:-4] + ".bin")
+        bare = exists(path[:-4] + ".bin", options) if scheme(path) else os.path.isfile(path[:-4] + ".bin")
         error.fix = "pass the common prefix of the .bin and .idx files"
         error.fix += "; a .bin without an index is read by penstock.open_nanogpt(path)" if bare else ""
         raise
@@ -125,10 +142,23 @@ def _read_index(path: str) -> tuple[_Index, np.dtype[Any], bytes]:
     if size not in (need, need + sequences):
         raise _bad(f"{need} bytes for {sequences} sequences and {entries} document entries", f"{size} bytes", path)
     kind = np.dtype(_CODES[code])
-    table = _Index(path, kind, sequences, entries)
+    table = _Index(_content(path, size, options) if scheme(path) else path, kind, sequences, entries)
     table.tokens = _check_sequences(table, kind.itemsize, path)
     _check_documents(table, sequences, path)
-    return table, kind, _digest(path)
+    return table, kind, _digest(path) if isinstance(table.place, str) else xxhash.xxh3_128(table.place.data).digest()
+
+
+def _content(path: str, size: int, options: StorageOptions) -> NDArray[np.uint8]:
+    """The bytes of an index behind a URL."""
+    found = np.empty(size, np.uint8)
+    at = 0
+    with opened(path, options) as file:
+        while block := file.read(_BLOCK << 4):
+            found[at : at + len(block)] = np.frombuffer(block, np.uint8)[: size - at]
+            at += len(block)
+    if at != size:
+        raise _bad(f"an index of {size} bytes", f"{at} bytes", path)
+    return found
 
 
 def _check_sequences(table: _Index, itemsize: int, path: str) -> int:

@@ -6,9 +6,10 @@ A million paths as Python strings take about 100 MB and a reference count each; 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class Names:
@@ -22,10 +23,42 @@ class Names:
     __slots__ = ("blob", "offsets")
 
     def __init__(self, names: Iterable[str]) -> None:
-        encoded = [os.fsencode(name) for name in names]
-        self.blob = b"".join(encoded)
-        self.offsets = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum([len(name) for name in encoded], out=self.offsets[1:])
+        texts = list(names)
+        self.blob, self.offsets = b"", np.zeros(1, np.int64)
+        self._fill([("", texts)] if texts else [])
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[tuple[str, list[str]]]) -> Names:
+        """The names of runs, each name with the prefix of its run; no run is empty.
+
+        >>> list(Names.of_runs([("a/", ["1", "2"]), ("", ["b"])]))
+        ['a/1', 'a/2', 'b']
+        """
+        names = cls(())
+        names._fill(runs)
+        return names
+
+    @classmethod
+    def joined(cls, parts: Sequence[Names]) -> Names:
+        """The names of all parts, one after another."""
+        names = cls(())
+        names.blob = b"".join(part.blob for part in parts)
+        names.offsets = np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in parts)]), dtype=np.int64)
+        return names
+
+    def _fill(self, runs: Sequence[tuple[str, list[str]]]) -> None:
+        blobs: list[bytes] = []
+        lengths: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
+        for prefix, texts in runs:
+            joined = prefix + prefix.join(texts)
+            if joined.isascii():
+                blobs.append(joined.encode())
+                lengths.append(np.fromiter(map(len, texts), np.int64, len(texts)) + len(prefix))
+            else:
+                encoded = [os.fsencode(prefix + text) for text in texts]
+                blobs += encoded
+                lengths.append(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        self.blob, self.offsets = b"".join(blobs), np.cumsum(np.concatenate(lengths))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

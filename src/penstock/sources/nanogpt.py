@@ -14,13 +14,17 @@ import numpy as np
 
 from penstock.core.errors import StoreError
 from penstock.sources.formats import Options
+from penstock.sources.token_files import Paths, TokenFile, listed, opened, token_file, token_kind
 from penstock.sources.token_headers import HEAD_BYTES, LLMC_TOKENS, check_bare
-from penstock.sources.tokens import Paths, TokenFile, TokenFiles, listed, opened, token_file, token_kind, without_table
+from penstock.sources.token_objects import TokenObjects
+from penstock.sources.tokens import TokenFiles, without_table
+from penstock.storage.filesystem import Options as StorageOptions
 
 
 def open_nanogpt(
-    path: Paths, *, dtype: Any = "uint16", eos_id: int | None = None, vocab_size: int | None = None
-) -> TokenFiles:
+    path: Paths, *, dtype: Any = "uint16", eos_id: int | None = None, vocab_size: int | None = None,
+    storage_options: StorageOptions = None,
+) -> TokenFiles | TokenObjects:  # fmt: skip
     """Opens one `.bin`, or several in this order, as a `TokenSource`.
 
     `dtype` is for files without a header; a header's own type goes before it. With `eos_id` each document ends with
@@ -33,30 +37,33 @@ def open_nanogpt(
     (1, [3, 1])
     """
     paths = listed(path)
-    found = [_open_one(p, dtype) for p in paths]
+    found = [_open_one(p, dtype, storage_options) for p in paths]
     kinds = {kind for _, kind in found}
     if len(kinds) > 1:
         names = ", ".join(sorted(k.name for k in kinds))
         raise StoreError("files of one type", got=names, where=paths[0], fix="open them apart")
     files = [file for file, _ in found]
     return without_table(
-        "nanogpt", files, kinds.pop() if kinds else dtype, eos_id=eos_id, vocab_size=vocab_size, fix="eos_id to split"
+        "nanogpt", files, kinds.pop() if kinds else dtype, eos_id=eos_id, vocab_size=vocab_size, fix="eos_id to split",
+        options=storage_options,
+    )  # fmt: skip
+
+
+def open_path(path: str | os.PathLike[str], options: Options) -> TokenFiles | TokenObjects:
+    """The opener of the registry; a file without a header is uint16 unless `dtype` says otherwise."""
+    return open_nanogpt(
+        path, dtype=options.dtype or "uint16", eos_id=options.eos_id, storage_options=options.storage_options
     )
 
 
-def open_path(path: str | os.PathLike[str], options: Options) -> TokenFiles:
-    """The opener of the registry; a file without a header is uint16 unless `dtype` says otherwise."""
-    return open_nanogpt(path, dtype=options.dtype or "uint16", eos_id=options.eos_id)
-
-
-def _open_one(path: str | os.PathLike[str], dtype: Any) -> tuple[TokenFile, np.dtype[Any]]:
-    with opened(path) as file:
+def _open_one(path: str, dtype: Any, options: StorageOptions) -> tuple[TokenFile, np.dtype[Any]]:
+    with opened(path, options) as file:
         head = file.read(HEAD_BYTES)
     magic = int.from_bytes(head[:4], "little")
     if magic not in LLMC_TOKENS:
-        check_bare(path, head)
         kind = token_kind(dtype, str(path))
-        return token_file(path, kind), kind
+        check_bare(path, head, kind.itemsize, options)
+        return token_file(path, kind, options=options), kind
     if len(head) < HEAD_BYTES:
         raise StoreError(
             f"a header of {HEAD_BYTES} bytes after magic {magic}",
@@ -71,7 +78,7 @@ def _open_one(path: str | os.PathLike[str], dtype: Any) -> tuple[TokenFile, np.d
             f"version {known} after magic {magic}", got=f"version {version}", where=str(path), fix="write it again"
         )
     kind = np.dtype(name)
-    found = token_file(path, kind, offset=HEAD_BYTES)
+    found = token_file(path, kind, offset=HEAD_BYTES, options=options)
     if found.tokens != tokens:
         raise StoreError(
             f"{tokens} tokens of {kind.name}, as the header says",

@@ -17,7 +17,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, UsageError
 from penstock.core.hashing import content_id
 from penstock.sources.arrays import Arrays
-from penstock.sources.base import NamedSource, Source
+from penstock.sources.base import ClassSource, NamedSource, Source
 
 Missing = Literal["error", "drop"]
 _CHUNK = 4096
@@ -89,6 +89,12 @@ class Pairs:
         if errors:
             raise BadRecords(sorted(errors, key=lambda error: error.row))
         return parts[0] | parts[1]
+
+    @property
+    def class_names(self) -> dict[str, tuple[str, ...]]:
+        """Those of both; where both have a column of the same name, the media's."""
+        both = [part.class_names for part in (self.captions, self.media) if isinstance(part, ClassSource)]
+        return {name: classes for part in both for name, classes in part.items()}
 
     def fingerprint(self) -> str:
         return content_id(["pairs", self.media.fingerprint(), self.captions.fingerprint(), self.left, self.right])

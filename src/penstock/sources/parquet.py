@@ -1,18 +1,18 @@
 """Parquet files: rows by number, through pyarrow, reading only the chosen columns.
 
 Opening reads one footer per file. A read decodes the row groups it touches (a Parquet row cannot be decoded alone) and
-keeps the last few, so nearby or shuffled-in-blocks rows are cheap and scattered rows cost a row group each. Page
+keeps the last ones; scattered rows are stored once (`scattered_rows`), and then cost an Arrow `take`. Page
 checksums are verified where the file has them. Strings, bytes, dates, structs, maps and lists of anything but numbers
 are object columns; numbers are arrays; lists of numbers are ragged; fixed-size lists of numbers are 2-D. A missing
-number or number list is a bad record; other nulls are None.
+number or number list is a bad record; other nulls are None. The rows of a row group that cannot be decoded are bad
+records too; a file that changed, is encrypted or cannot be read is not.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,32 +20,31 @@ from numpy.typing import NDArray
 
 from penstock.core import hashing
 from penstock.core.columns import Columns, scatter
-from penstock.core.errors import (
-    BadRecords,
-    DataError,
-    LimitError,
-    PenstockError,
-    RecordError,
-    StateError,
-    UsageError,
-)
+from penstock.core.errors import BadRecords, DataError, LimitError, RecordError, StateError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.optional import need
-from penstock.sources import arrow, parquet_footer
+from penstock.core.signals import surface
+from penstock.sources import arrow, parquet_footer, parquet_pages, parquet_remote
+from penstock.sources.arrow_buffers import stored_type
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.formats import FORMATS, Options
-from penstock.sources.lines import Chunk, Cursor
+from penstock.sources.kept_groups import KeptGroups
+from penstock.sources.lines import Chunk, bare
+from penstock.sources.parquet_damage import BadRows, DamagedGroup, damaged, naming
+from penstock.sources.ranges import Cursor, Range, file_ranges
+from penstock.sources.scattered_rows import ScatteredRows
 from penstock.storage import filesystem
 from penstock.store.doctable import check_range
 
 SUFFIXES = FORMATS["parquet"].suffixes
-_KEPT_GROUPS = 8
-_KEPT_BYTES = 512 << 20
+_MOST_BAD = 1 << 24  # rows of a damaged group that a one-pass read counts one by one; more is a lie of the footer
+_BAD_STEP = 4096  # rows of it in a chunk
 
 
 def open_path(paths: filesystem.Paths, options: Options) -> ParquetFiles:
     """The opener of the registry."""
-    return ParquetFiles(paths, None if options.every_field else [options.field], text=options.field)
+    columns = None if options.every_field else [options.field]
+    return ParquetFiles(paths, columns, text=options.field, storage_options=options.storage_options)
 
 
 class ParquetFiles:
@@ -66,12 +65,15 @@ class ParquetFiles:
         if isinstance(columns, str):
             columns = [columns]
         self.text, self.limits, self.options = text, limits, dict(storage_options or {})
-        self.paths = filesystem.expand(paths, storage_options, SUFFIXES)
-        self.stamps = [filesystem.stamp(path, self.options, fresh=False) for path in self.paths]
+        found = filesystem.expand_stamped(paths, storage_options, SUFFIXES)
+        self.paths, self.stamps = list(found), filesystem.stamps(found, self.options)
+        self._footers = parquet_remote.Footers(self.paths, self.stamps, limits, self.options)
+        self._footers.load()
+        self._chunks = parquet_remote.ChunkTables(self._footers)
         self.kinds: dict[str, str] = {}
         counts: list[NDArray[np.int64]] = []
-        for path in self.paths:
-            with self._open(path) as file, _naming(path):
+        for number, path in enumerate(self.paths):
+            with self._open(number) as file, naming(path):
                 counts.append(self._inspect(file, path, columns))
         self._groups = np.concatenate([np.arange(len(c)) for c in counts])
         self._files = np.repeat(np.arange(len(counts)), [len(c) for c in counts])
@@ -83,9 +85,8 @@ class ParquetFiles:
         self._fresh()
 
     def _fresh(self) -> None:
-        self._lock = threading.Lock()
-        self._turns = [threading.Lock() for _ in range(8)]
-        self._kept: OrderedDict[int, Any] = OrderedDict()
+        self._kept = KeptGroups()
+        self._scattered = ScatteredRows(self, self._files)
 
     def _inspect(self, file: Any, path: str, columns: Sequence[str] | None) -> NDArray[np.int64]:
         """Checks one file's schema against the first file's; returns the rows of its row groups."""
@@ -112,15 +113,15 @@ class ParquetFiles:
         groups = [meta.row_group(g) for g in range(meta.num_row_groups)]
         rows = [group.num_rows for group in groups]
         if any(group.num_columns != meta.num_columns for group in groups) or not 0 <= sum(rows) < 1 << 62:
-            raise _damaged(path, ValueError(f"row groups of {rows[:8]} rows that do not fit its schema"))
+            raise damaged(path, ValueError(f"row groups of {rows[:8]} rows that do not fit its schema"))
         if min(rows, default=0) < 0:
-            raise _damaged(path, ValueError(f"a row group of {min(rows)} rows"))
+            raise damaged(path, ValueError(f"a row group of {min(rows)} rows"))
         if any(group.total_byte_size > self.limits.expansion_free_bytes for group in groups):
             self._check_expansion(self.paths.index(path), set(names))
         return np.array(rows, np.int64)
 
     def _check_expansion(self, file: int, names: set[str]) -> None:
-        for number, sizes in enumerate(self._column_sizes(file)):
+        for number, sizes in enumerate(self.column_sizes(file)):
             read = [size for name, size in sizes.items() if name in names]
             packed, full = sum(stored for stored, _ in read), sum(decoded for _, decoded in read)
             if not self.limits.expansion_allowed(packed, full):
@@ -131,7 +132,9 @@ class ParquetFiles:
                     fix="this looks like a decompression bomb; if it is honest, raise limits.expansion",
                 )
 
-    def _column_sizes(self, file: int) -> list[parquet_footer.Sizes]:
+    def column_sizes(self, file: int) -> list[parquet_footer.Sizes]:
+        if filesystem.is_object(self.paths[file]):
+            return parquet_footer.sizes_of(self._footers.get(file).data, self.paths[file])
         return parquet_footer.column_sizes(self.paths[file], self.stamps[file].size, self.limits, self.options)
 
     def _group_rows(self, file: int) -> list[int]:
@@ -139,26 +142,35 @@ class ParquetFiles:
         rows: list[int] = np.diff(self._firsts)[self._files == file].tolist()
         return rows
 
+    def _bytes(self, number: int, blocks: Sequence[parquet_remote.Block] = ()) -> Any:
+        """A file's bytes; `blocks` of an object have been read already."""
+        path = self.paths[number]
+        if filesystem.is_object(path):
+            return parquet_remote.SparseFile(path, self.stamps[number], self.options, blocks)
+        return filesystem.open_read(path, self.options)  # checks that it is a readable, regular file
+
     @contextmanager
-    def _open(self, path: str) -> Iterator[Any]:
+    def _open(
+        self, number: int, blocks: Sequence[parquet_remote.Block] = (), dictionaries: Sequence[str] = ()
+    ) -> Iterator[Any]:
+        """A file as pyarrow reads it; columns in `dictionaries` stay what they are in the file."""
         pq = need("pyarrow.parquet", extra="parquet", purpose="to read Parquet files")
-        bound = self.limits.manifest_bytes
-        source = filesystem.open_read(path, self.options)  # checks that it is a readable, regular file
-        with source:
-            # A local file is read by pyarrow itself, outside the GIL.
-            place = (
-                source
-                if filesystem.scheme(path)
-                else need("pyarrow", extra="parquet").OSFile(filesystem.local(path), "rb")
-            )
+        bound, path = self.limits.manifest_bytes, self.paths[number]
+        metadata = self._footers.get(number).metadata if filesystem.is_object(path) else None
+        with self._bytes(number, blocks) as source:
+            place = source
+            if not filesystem.scheme(path):  # a local file is read by pyarrow itself, outside the GIL
+                place = need("pyarrow", extra="parquet").OSFile(filesystem.local(path), "rb")
             try:
                 file = pq.ParquetFile(
                     place, thrift_string_size_limit=bound, thrift_container_size_limit=bound,
-                    page_checksum_verification=True,
+                    page_checksum_verification=True, metadata=metadata, read_dictionary=list(dictionaries) or None,
                 )  # fmt: skip
             except Exception as error:
+                surface(error)
                 place.close()
-                raise _damaged(path, error) from error
+                raise damaged(path, error) from error
+            file.bytes_of_file = source  # for `_check_pages`: a second open would cost a server more requests
             try:
                 yield file
             finally:
@@ -166,6 +178,10 @@ class ParquetFiles:
 
     def __len__(self) -> int:
         return int(self._firsts[-1])
+
+    def block_sizes(self) -> NDArray[np.int64]:
+        """Rows of each row group."""
+        return np.diff(self._firsts)
 
     @property
     def text_column(self) -> str:
@@ -178,57 +194,162 @@ class ParquetFiles:
         return list(self.kinds)
 
     def _load(self, group: int) -> Any:
-        """One row group as a table, kept for a while. Two threads never decode the same one at once."""
-        with self._turns[group % len(self._turns)]:
-            with self._lock:
-                if group in self._kept:
-                    self._kept.move_to_end(group)
-                    return self._kept[group]
-            file = int(self._files[group])
-            path = self.paths[file]
-            filesystem.check_unchanged(path, self.stamps[file], self.options)
-            with self._open(path) as reader, _naming(path):
-                table = reader.read_row_group(int(self._groups[group]), columns=self.columns, use_threads=False)
-                table = arrow.without_views(table)
-            if table.num_rows != self._firsts[group + 1] - self._firsts[group]:
-                raise _damaged(path, ValueError(f"row group {self._groups[group]} has {table.num_rows} rows"))
-            with self._lock:
-                self._kept[group] = table
-                while len(self._kept) > 1 and (
-                    len(self._kept) > _KEPT_GROUPS or sum(t.nbytes for t in self._kept.values()) > _KEPT_BYTES
-                ):
-                    self._kept.popitem(last=False)
+        """One row group as a table, or its damage, kept for a while."""
+        with self._kept.turns([group]):
+            table = self._kept.get(group)
+            if table is None:
+                file = int(self._files[group])
+                filesystem.check_unchanged(self.paths[file], self.stamps[file], self.options)
+                try:
+                    table = self._kept.keep(group, self._decode(group))
+                except DamagedGroup as error:
+                    table = self._kept.remember(group, error)
             return table
+
+    def _decode(self, group: int, blocks: Sequence[parquet_remote.Block] = ()) -> Any:
+        file, number = int(self._files[group]), int(self._groups[group])
+        path = self.paths[file]
+        with self._open(file, blocks) as reader:
+            repeated = self._check_pages(reader, file, number, self.columns, blocks)
+            if not repeated:
+                table = self._table(reader, path, number)
+        if repeated:
+            with self._open(file, blocks, list(repeated)) as reader:
+                table = self._table(reader, path, number)
+        if table.num_rows != self._firsts[group + 1] - self._firsts[group]:
+            raise damaged(path, ValueError(f"it has {table.num_rows} rows"), int(self._groups[group]))
+        return table
+
+    def _table(self, reader: Any, path: str, number: int) -> Any:
+        with naming(path, number):
+            return arrow.without_views(reader.read_row_group(number, columns=self.columns, use_threads=False))
+
+    def _check_pages(
+        self, reader: Any, file: int, number: int, names: Sequence[str], blocks: Sequence[parquet_remote.Block]
+    ) -> dict[str, int]:
+        """Refuses a row group that would take too much memory; see `parquet_pages.repeated_columns`."""
+        path, chunks = self.paths[file], self._chunks.get(file, self.columns)
+        again, where = lambda paths: self._open(file, blocks, paths), f"{path}, row group {number}"
+        with naming(path, number):
+            return parquet_pages.repeated_columns(
+                reader.bytes_of_file, reader, again, chunks[number], names, number, self.limits, where
+            )
+
+    def tables(self, groups: list[int]) -> Iterator[tuple[int, Any]]:
+        """Row groups as tables; those of object stores are fetched together, as many as fit into memory."""
+        remote = [g for g in groups if filesystem.is_object(self.paths[int(self._files[g])])]
+        yield from ((group, self._load(group)) for group in groups if group not in remote)
+        places = [(int(self._files[g]), int(self._groups[g])) for g in remote]
+        at = 0
+        for count in self._footers.together(places, self.columns) if remote else ():
+            yield from self._fetch(remote[at : at + count], places[at : at + count])
+            at += count
+
+    def _fetch(self, groups: list[int], places: list[tuple[int, int]]) -> list[tuple[int, Any]]:
+        with self._kept.turns(groups):
+            tables = {group: self._kept.get(group) for group in groups}
+            missing = [n for n, group in enumerate(groups) if tables[group] is None]
+            blocks = self._footers.blocks([places[n] for n in missing], self.columns)
+            for n, mine in zip(missing, blocks, strict=True):
+                try:
+                    tables[groups[n]] = self._kept.keep(groups[n], self._decode_twice(groups[n], places[n], mine))
+                except DamagedGroup as error:
+                    tables[groups[n]] = self._kept.remember(groups[n], error)
+        return list(tables.items())
+
+    def _decode_twice(self, group: int, place: tuple[int, int], blocks: list[parquet_remote.Block]) -> Any:
+        """Decodes a row group; one that seems damaged is read again first: its transfer may be at fault."""
+        try:
+            return self._decode(group, blocks)
+        except DataError:
+            return self._decode(group, self._footers.blocks([place], self.columns)[0])
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """The rows, one column per Parquet column."""
         indices = check_range(indices, len(self))
+        if not len(indices):
+            with self._open(0) as file:
+                return arrow.to_columns(arrow.without_views(file.schema_arrow.empty_table()), self.kinds)[0]
         groups = np.searchsorted(self._firsts, indices, side="right") - 1
         parts: list[tuple[NDArray[np.int64], Columns]] = []
         errors: list[RecordError] = []
-        for group in np.unique(groups).tolist() or [0]:
-            places = np.flatnonzero(groups == group)
-            loaded = self._load(group)
-            with _naming(self.paths[int(self._files[group])]):
-                table = loaded.take(indices[places] - self._firsts[group])
-                columns, bad = arrow.to_columns(table, self.kinds)
-            for row, expected, got in bad:
-                where = self.locate(int(indices[places[row]]))
-                errors.append(
-                    RecordError(
-                        expected,
-                        got=got,
-                        where=f"{where['file']}, row {where['row']}",
-                        fix="repair the file or read other columns",
-                        row=int(places[row]),
-                    )
-                )
-            parts.append((places, columns))
+        rest = np.arange(len(indices))  # rows that come from their row groups
+        taken = self._scattered.take(indices, groups)
+        if taken is not None:
+            self._kept.clear()
+            columns, bad = arrow.to_columns(taken.table, self.kinds)
+            parts.append((taken.places, columns))
+            bad = [(int(taken.places[row]), expected, got) for row, expected, got in bad]
+            odd = {row for row, expected, _ in bad if expected.startswith(arrow.VALUES)}  # they name the file's type
+            errors += [self._bad_value(indices, *one) for one in bad if one[0] not in odd]
+            rest = np.union1d(np.setdiff1d(rest, taken.places, assume_unique=True), sorted(odd)).astype(np.int64)
+        if len(rest):
+            began = time.monotonic()
+            more, wrong = self._from_groups(indices, groups, rest)
+            parts, errors = parts + more, errors + wrong
+            self._scattered.read(len(rest), time.monotonic() - began, self._kept.decoded)
         if errors:
             raise BadRecords(sorted(errors, key=lambda e: e.row))
-        return scatter(parts, len(indices))
+        return parts[0][1] if taken is not None and len(parts) == 1 else scatter(parts, len(indices))
 
-    def iterate(self, start: Cursor | None = None) -> Iterator[Chunk]:
+    def _from_groups(
+        self, indices: NDArray[np.int64], groups: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> tuple[list[tuple[NDArray[np.int64], Columns]], list[RecordError]]:
+        """These rows of a read, decoded from their row groups, and the errors of those that are bad."""
+        parts: list[tuple[NDArray[np.int64], Columns]] = []
+        errors: list[RecordError] = []
+        for group, loaded in self.tables(np.unique(groups[rows]).tolist()):
+            places = rows[groups[rows] == group]
+            if isinstance(loaded, DamagedGroup):
+                errors += [self._bad_row(loaded, int(indices[place]), int(place)) for place in places]
+                continue
+            with naming(self.paths[int(self._files[group])]):
+                table = loaded.take(indices[places] - self._firsts[group])
+                columns, bad = arrow.to_columns(table, self.kinds)
+            errors += [self._bad_value(indices, int(places[row]), expected, got) for row, expected, got in bad]
+            parts.append((places, columns))
+        return parts, errors
+
+    def _bad_value(self, indices: NDArray[np.int64], row: int, expected: str, got: str) -> RecordError:
+        at = self.locate(int(indices[row]))
+        where = f"{at['file']}, row {at['row']}"
+        return RecordError(expected, got=got, where=where, fix="repair the file or read other columns", row=row)
+
+    def stored_types(self) -> dict[str, Any]:
+        """The types in which scattered rows are stored; see `scattered_rows`."""
+        with self._open(0) as file:
+            schema = file.schema_arrow
+        return {name: stored_type(arrow.column_type(schema.field(name))) for name in self.columns}
+
+    def note(self) -> str:
+        """What reading its rows in this order costs, where that matters; for `Loader.stats`."""
+        return self._scattered.note()
+
+    def _bad_row(self, error: DamagedGroup, index: int, row: int = 0) -> RecordError:
+        """The error of a group as that of one of its rows."""
+        at = self.locate(index)
+        where = f"{at['file']}, row {at['row']}, row group {at['row_group']}"
+        return RecordError(error.expected, got=error.got, where=where, fix=error.fix, row=row)
+
+    def ranges(self, most: int) -> list[Range]:
+        """Parts of about `most` bytes that can be read independently: files, or row groups of a large file."""
+        sizes = [stamp.size for stamp in self.stamps]
+        return file_ranges(sizes, most, lambda file: self._cuts(file, most))
+
+    def _cuts(self, file: int, most: int) -> list[int]:
+        """Rows at which a file is cut, between row groups; the bytes of a row group are its share of the rows."""
+        counts = self._group_rows(file)
+        size, total = self.stamps[file].size, sum(counts)
+        cuts: list[int] = []
+        at = first = 0
+        for rows in counts:
+            if at > first and (at + rows - first) * size > most * total:
+                cuts.append(at)
+                first = at
+            at += rows
+        return cuts
+
+    def iterate(self, start: Cursor | None = None, part: Range | None = None) -> Iterator[Chunk]:
         """The `text` column in row order; a cursor's offset is a row of its file."""
         if self.kinds.get(self.text) != "str":
             raise UsageError(
@@ -237,9 +358,12 @@ class ParquetFiles:
                 where=self.paths[0],
                 fix="name it: ParquetFiles(..., text='...')",
             )
+        last, end = len(self.paths), 0
+        if part is not None:
+            last, end, start = part.stop["file"], part.stop["offset"], start or part.start
         file, row = self._place(start)
-        for i in range(file, len(self.paths)):
-            yield from self._iterate_file(i, row if i == file else 0)
+        for i in range(file, last + bool(end)):
+            yield from self._iterate_file(i, row if i == file else 0, end if i == last else None)
 
     def _place(self, start: Cursor | None) -> tuple[int, int]:
         if start is None:
@@ -252,22 +376,25 @@ class ParquetFiles:
             )
         return file, row
 
-    def _iterate_file(self, file: int, row: int) -> Iterator[Chunk]:
+    def _iterate_file(self, file: int, row: int, stop: int | None = None) -> Iterator[Chunk]:
         path, done = self.paths[file], 0
-        filesystem.check_unchanged(path, self.stamps[file], self.options)
-        sizes, counts = self._column_sizes(file), self._group_rows(file)
+        if not filesystem.checked_by_reads(path, self.stamps[file]):
+            filesystem.check_unchanged(path, self.stamps[file], self.options)
+        sizes, counts = self.column_sizes(file), self._group_rows(file)
         total = sum(counts)
         if len(sizes) != len(counts):
-            raise _damaged(path, ValueError(f"{len(sizes)} row groups in its footer, {len(counts)} when it was opened"))
-        with self._open(path) as reader:
+            raise damaged(path, ValueError(f"{len(sizes)} row groups in its footer, {len(counts)} when it was opened"))
+        with self._open(file) as reader:
             for g, rows in enumerate(counts):
+                if done == stop:
+                    break
                 if done + rows <= row:
                     done += rows
                     continue
                 # Rows per chunk come from the row group alone, so chunks are cut the same whoever starts where.
                 step = max(1, int(PIECE_BYTES * rows / max(1, sizes[g].get(self.text, (0, 0))[1])))
                 end = done + rows
-                for column in self._batches(reader, g, step, path):
+                for column in self._texts(reader, file, g, step):
                     first, done = max(row - done, 0), done + len(column)
                     if first < len(column):
                         chunk = self._chunk(column.slice(first), file, done - len(column) + first)
@@ -277,17 +404,55 @@ class ParquetFiles:
                         chunk.file_bytes = int(self.stamps[file].size * (len(column) - first) / total)
                         yield chunk
                 if done != end:
-                    raise _damaged(path, ValueError(f"row group {g} of {rows} rows ends at row {done} of the file"))
+                    raise damaged(path, ValueError(f"row group {g} of {rows} rows ends at row {done} of the file"))
 
-    def _batches(self, reader: Any, group: int, step: int, path: str) -> Iterator[Any]:
-        """The text column of a row group, `step` rows at a time."""
-        with _naming(path):
-            batches = reader.iter_batches(step, row_groups=[group], columns=[self.text], use_threads=False)
-            for batch in batches:
-                yield batch.column(0)
+    def _texts(self, reader: Any, file: int, group: int, step: int) -> Iterator[Any]:
+        """The text column of a row group, `step` rows at a time; those of a damaged rest as `BadRows`."""
+        remote, done = filesystem.is_object(self.paths[file]), 0
+        damage = None
+        for _ in range(2 if remote else 1):  # the transfer may be at fault
+            at = 0
+            try:
+                for column in (self._remote_batches if remote else self._batches)(reader, file, group, step):
+                    at += len(column)
+                    if at > done:
+                        done = at
+                        yield column
+                return
+            except DamagedGroup as error:
+                damage = bare(error)
+        rows = self._group_rows(file)[group]
+        assert damage is not None
+        if rows > _MOST_BAD:
+            raise damage
+        step = min(step, _BAD_STEP)
+        for first in range(done, rows, step):
+            yield BadRows(damage, min(step, rows - first))
+
+    def _batches(
+        self, reader: Any, file: int, group: int, step: int, blocks: Sequence[parquet_remote.Block] = ()
+    ) -> Iterator[Any]:
+        with ExitStack() as opened:
+            repeated = self._check_pages(reader, file, group, [self.text], blocks)
+            if repeated:
+                step = max(1, min(step, PIECE_BYTES // max(1, repeated[self.text])))
+                reader = opened.enter_context(self._open(file, blocks, list(repeated)))
+            with naming(self.paths[file], group):
+                batches = reader.iter_batches(step, row_groups=[group], columns=[self.text], use_threads=False)
+                for batch in batches:
+                    yield batch.column(0)
+
+    def _remote_batches(self, _reader: Any, file: int, group: int, step: int) -> Iterator[Any]:
+        (blocks,) = self._footers.blocks([(file, group)], [self.text])
+        with self._open(file, blocks) as reader:
+            yield from self._batches(reader, file, group, step, blocks)
 
     def _chunk(self, column: Any, file: int, row: int) -> Chunk:
         chunk = Chunk([], [], {})
+        if isinstance(column, BadRows):
+            for i in range(row, row + len(column)):
+                chunk.add_error(self._bad_row(column.error, int(self._file_firsts[file]) + i), (file, i + 1, i))
+            return chunk
         for i, text in enumerate(arrow.texts(column)):
             position = (file, row + i + 1, row + i)
             if isinstance(text, str):
@@ -302,8 +467,12 @@ class ParquetFiles:
 
     def fingerprint(self) -> str:
         """Hash of the columns and of every file's bytes; reads all files once."""
-        ids = [filesystem.file_id(path, self.options) for path in self.paths]
+        ids = filesystem.file_ids(self.paths, self.stamps, self.options)
         return hashing.content_id(["parquet", *self.kinds, None, *ids])
+
+    def stamp_id(self) -> str:
+        """Hash of the columns and of every file's size and tag; reads nothing."""
+        return hashing.content_id(["parquet", *self.kinds, None, *(f"{s.size} {s.tag}" for s in self.stamps)])
 
     def describe(self) -> dict[str, Any]:
         total = sum(stamp.size for stamp in self.stamps)
@@ -319,7 +488,7 @@ class ParquetFiles:
         return {"file": self.paths[file], "row": row, "row_group": int(self._groups[group])}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_turns", "_kept")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_kept", "_scattered")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -327,24 +496,3 @@ class ParquetFiles:
 
     def __repr__(self) -> str:
         return f"ParquetFiles({len(self.paths)} files, {len(self)} rows: {', '.join(self.columns)})"
-
-
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Whatever pyarrow raises inside becomes an error that names the file."""
-    try:
-        yield
-    except PenstockError:
-        raise
-    except Exception as error:  # OSError, ArrowInvalid, UnicodeDecodeError of a name, OverflowError, MemoryError...
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: str, error: Exception) -> PenstockError:
-    if isinstance(error, PenstockError):
-        return error
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
-    fix = "fetch or write the file again"
-    if "crypt" in reason:
-        fix = "columns that are encrypted cannot be read: decrypt the file, or read other columns with columns=[...]"
-    return DataError("a readable Parquet file", got=reason, where=path, fix=fix)

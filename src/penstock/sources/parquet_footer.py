@@ -8,6 +8,7 @@ at about 20 us per column chunk. Everything else is left to pyarrow, which catch
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from penstock.core.errors import DataError, LimitError
 from penstock.core.limits import Limits
@@ -18,7 +19,8 @@ _TAIL = 8  # length of the footer, and the magic
 _DEPTH = 32
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
 # Field numbers of parquet.thrift.
-_ROW_GROUPS, _COLUMNS, _META, _PATH, _UNCOMPRESSED, _COMPRESSED = 4, 1, 3, 3, 6, 7
+_ROW_GROUPS, _COLUMNS, _META, _CRYPTO = 4, 1, 3, (8, 9)
+_TYPE, _PATH, _CODEC, _VALUES, _UNCOMPRESSED, _COMPRESSED, _DATA, _DICTIONARY = 1, 3, 4, 5, 6, 7, 9, 11
 
 Sizes = dict[str, tuple[int, int]]
 """Stored and decoded bytes of each top-level column of a row group."""
@@ -26,9 +28,26 @@ Sizes = dict[str, tuple[int, int]]
 
 def column_sizes(path: str, size: int, limits: Limits, options: filesystem.Options = None) -> list[Sizes]:
     """The sizes of every row group of a file of `size` bytes. A column chunk whose metadata is encrypted has none."""
-    footer = read_footer(path, size, limits, options)
+    return sizes_of(read_footer(path, size, limits, options), path)
+
+
+def sizes_of(footer: bytes, path: str) -> list[Sizes]:
+    """The sizes of every row group, from the footer's bytes."""
+    return [_sizes(chunks) for chunks in chunks_of(footer, path)]
+
+
+def column_spans(footer: bytes, path: str) -> list[dict[str, list[tuple[int, int]]]]:
+    """The byte ranges of the chunks of each top-level column, for every row group."""
+    return [_spans(chunks) for chunks in chunks_of(footer, path)]
+
+
+def chunks_of(footer: bytes, path: str) -> list[list[Chunk]]:
+    """The column chunks of every row group, in the order of the schema's columns."""
     try:
-        return [_row_group(_Compact(footer, at)) for at in _structs(_Compact(footer), _ROW_GROUPS)]
+        groups = _structs(Compact(footer), _ROW_GROUPS)
+        return [
+            [_column(Compact(footer, column)) for column in _structs(Compact(footer, at), _COLUMNS)] for at in groups
+        ]
     except (IndexError, ValueError) as error:
         raise DataError(
             "a Parquet footer", got=f"{error}, in its {len(footer)} bytes", where=path, fix="fetch the file again"
@@ -38,6 +57,12 @@ def column_sizes(path: str, size: int, limits: Limits, options: filesystem.Optio
 def read_footer(path: str, size: int, limits: Limits, options: filesystem.Options = None) -> bytes:
     """The footer's bytes."""
     (tail,) = filesystem.read_ranges(path, [(max(0, size - _TAIL), size)], options)
+    length = footer_length(tail, path, size, limits)
+    return filesystem.read_ranges(path, [(size - _TAIL - length, size - _TAIL)], options)[0]
+
+
+def footer_length(tail: bytes, path: str, size: int, limits: Limits) -> int:
+    """The length of the footer of a file of `size` bytes that ends with the 8 bytes `tail`."""
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or length > size - _TAIL:
         raise DataError("a Parquet file", got=f"a file that ends with {tail!r}", where=path, fix="fetch the file again")
@@ -48,10 +73,10 @@ def read_footer(path: str, size: int, limits: Limits, options: filesystem.Option
             where=path,
             fix="raise limits.manifest_bytes",
         )
-    return filesystem.read_ranges(path, [(size - _TAIL - length, size - _TAIL)], options)[0]
+    return length
 
 
-class _Compact:
+class Compact:
     """A reader of Thrift's compact protocol. Damage ends in IndexError or ValueError, never in a loop."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
@@ -136,7 +161,7 @@ class _Compact:
             raise IndexError("a value that ends after the footer")
 
 
-def _structs(reader: _Compact, wanted: int) -> Iterator[int]:
+def _structs(reader: Compact, wanted: int) -> Iterator[int]:
     """Where each struct of the list in field `wanted` begins."""
     for number, kind in reader.fields():
         if number != wanted or kind != _LIST:
@@ -150,19 +175,40 @@ def _structs(reader: _Compact, wanted: int) -> Iterator[int]:
             reader.skip(item)
 
 
-def _row_group(reader: _Compact) -> Sizes:
+class Chunk(NamedTuple):
+    """A column chunk: its top-level column, stored and decoded bytes, where it begins, and what its pages hold."""
+
+    name: str
+    stored: int
+    decoded: int
+    start: int
+    kind: int  # the physical type
+    codec: int
+    values: int
+    encrypted: bool = False
+
+
+def _sizes(chunks: list[Chunk]) -> Sizes:
     sizes: Sizes = {}
-    for at in _structs(reader, _COLUMNS):
-        name, stored, decoded = _column(_Compact(reader.data, at))
-        before = sizes.get(name, (0, 0))
-        sizes[name] = before[0] + stored, before[1] + decoded
+    for chunk in chunks:
+        before = sizes.get(chunk.name, (0, 0))
+        sizes[chunk.name] = before[0] + chunk.stored, before[1] + chunk.decoded
     return sizes
 
 
-def _column(chunk: _Compact) -> tuple[str, int, int]:
-    name, stored, decoded = "", 0, 0
+def _spans(chunks: list[Chunk]) -> dict[str, list[tuple[int, int]]]:
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for chunk in chunks:
+        spans.setdefault(chunk.name, []).append((chunk.start, chunk.start + chunk.stored))
+    return spans
+
+
+def _column(chunk: Compact) -> Chunk:
+    name, stored, decoded, data, dictionary, kind_of_values, codec, values = "", 0, 0, 0, 0, 0, 0, 0
+    encrypted = False
     for number, kind in chunk.fields():
         if number != _META or kind != _STRUCT:
+            encrypted = encrypted or number in _CRYPTO
             chunk.skip(kind)
             continue
         for field, inner in chunk.fields():
@@ -175,6 +221,17 @@ def _column(chunk: _Compact) -> tuple[str, int, int]:
                 decoded = chunk.number()
             elif field == _COMPRESSED and inner == _I64:
                 stored = chunk.number()
+            elif field == _TYPE and inner == _I32:
+                kind_of_values = chunk.number()
+            elif field == _CODEC and inner == _I32:
+                codec = chunk.number()
+            elif field == _VALUES and inner == _I64:
+                values = chunk.number()
+            elif field == _DATA and inner == _I64:
+                data = chunk.number()
+            elif field == _DICTIONARY and inner == _I64:
+                dictionary = chunk.number()
             else:
                 chunk.skip(inner)
-    return name, stored, decoded
+    start = min(data, dictionary) if dictionary > 0 else data
+    return Chunk(name, stored, decoded, start, kind_of_values, codec, values, encrypted)

@@ -15,8 +15,9 @@ from penstock.core import hashing
 from penstock.core.errors import BadRecords, PenstockError, RecordError, StateError, UserCodeError
 from penstock.sources.base import TextSource
 from penstock.sources.json_records import JsonRecords, JsonTexts
-from penstock.sources.lines import Chunk, Cursor, bare, place
-from penstock.sources.records import ListRecords, Records, SourceRecords, read_each, records_of
+from penstock.sources.lines import Chunk, bare, place
+from penstock.sources.ranges import Cursor, Range, row_ranges
+from penstock.sources.records import HFRecords, ListRecords, Records, SourceRecords, read_each, records_of
 
 ROWS = 256
 
@@ -41,8 +42,18 @@ class RecordTexts:
         path = records.path if isinstance(records, ListRecords) else ""
         self.paths = [path] if path else []
 
-    def iterate(self, start: Cursor | None = None) -> Iterator[Chunk]:
-        at, size = 0 if start is None else int(start["offset"]), len(self.records)
+    def ranges(self, most: int) -> list[Range]:
+        """Parts of about `most` bytes, or of a fixed number of records where nothing tells their size."""
+        return row_ranges(len(self.records), self._bytes(), most)
+
+    def _bytes(self) -> int | None:
+        facts = self.records.source.describe() if isinstance(self.records, SourceRecords) else {}
+        size = int(self.records.dataset.data.nbytes) if isinstance(self.records, HFRecords) else facts.get("bytes")
+        return None if size is None else int(size)
+
+    def iterate(self, start: Cursor | None = None, part: Range | None = None) -> Iterator[Chunk]:
+        start, size = (start, len(self.records)) if part is None else (start or part.start, part.stop["offset"])
+        at = 0 if start is None else int(start["offset"])
         if not 0 <= at <= size:
             raise StateError(f"a position in [0, {size}]", got=str(at), fix="start from the beginning")
         while at < size:

@@ -8,7 +8,6 @@ text; there is no stream of samples across files, so `.windows()` and `.pack()` 
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,8 @@ from penstock.codecs.audio.probe import probe
 from penstock.codecs.audio.resample import resampled_length
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import BadRecords, RecordError, UsageError
-from penstock.sources.folders import AudioFolder, Labels
+from penstock.sources.folders import AudioFolder, Labels, Paths
+from penstock.sources.media_objects import groups
 
 I64 = NDArray[np.int64]
 
@@ -38,9 +38,7 @@ class Recordings(AudioFolder):
     kind = "recordings"
     vocab_size = None
 
-    def __init__(
-        self, root: str | os.PathLike[str], labels: Labels = "folder", *, sample_rate: int, **options: Any
-    ) -> None:
+    def __init__(self, root: Paths, labels: Labels = "folder", *, sample_rate: int, **options: Any) -> None:
         if isinstance(sample_rate, bool) or not isinstance(sample_rate, int) or sample_rate < 1:
             raise UsageError("sample_rate= of at least 1", got=repr(sample_rate))
         super().__init__(root, labels, **options)
@@ -52,10 +50,12 @@ class Recordings(AudioFolder):
         paths = [self.names[int(i)] for i in indices]
         rows: list[NDArray[np.float32]] = []
         errors: list[RecordError] = []
+        ahead = self._ahead(paths)
         for row, path in enumerate(paths):
             try:
-                full = os.path.join(self.root, path)
-                rows.append(decode(full, sample_rate=self.sample_rate, where=full, limits=self.limits))
+                full = self.place(path)
+                data = self._bytes(path, None, ahead) if self.objects else full
+                rows.append(decode(data, sample_rate=self.sample_rate, where=full, limits=self.limits))
             except RecordError as error:
                 error.row = row
                 errors.append(error)
@@ -67,15 +67,21 @@ class Recordings(AudioFolder):
     def lengths(self, indices: I64) -> I64:
         """Samples of each file at this rate, from its header."""
         if self._lengths is None:
-            self._lengths = np.array([self._length(name) for name in self.names], np.int64)
+            names = [list(self.names)] if not self.objects else groups(list(self.names), self.objects)
+            self._lengths = np.array([n for group in names for n in self._measured(group)], np.int64)
         return self._lengths[indices]
 
-    def _length(self, name: str) -> int:
-        info = probe(os.path.join(self.root, name), limits=self.limits)
+    def _measured(self, names: list[str]) -> list[int]:
+        ahead = self._ahead(names)
+        return [self._length(name, ahead) for name in names]
+
+    def _length(self, name: str, ahead: dict[str, bytes]) -> int:
+        full = self.place(name)
+        info = probe(self._bytes(name, None, ahead) if self.objects else full, where=full, limits=self.limits)
         if info.frames < 0:
             raise RecordError(
                 "a file that states its length", got=f"a {info.format} stream that does not",
-                where=os.path.join(self.root, name), fix="convert it to FLAC or WAV, or exclude it",
+                where=full, fix="convert it to FLAC or WAV, or exclude it",
             )  # fmt: skip
         return resampled_length(info.frames, info.sample_rate, self.sample_rate)
 

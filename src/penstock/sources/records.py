@@ -17,19 +17,18 @@ import orjson
 from penstock.core import hashing
 from penstock.core.columns import row as row_of
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
+from penstock.core.signals import surface
 from penstock.sources import formats, hf, splits
 from penstock.sources.base import PipelineLike, Source
 from penstock.sources.json_records import JsonRecords, begins_with, read_array
+from penstock.sources.tables import TableSource
+from penstock.storage import filesystem
 
 DataKind = Literal[
     "paths", "pipeline", "hf", "hf splits", "hf stream", "tfds", "source", "table", "mapping", "sequence", "iterator",
     "stream", "other",
 ]  # fmt: skip
-_TABLES = {
-    ("pandas", "DataFrame"): 'datasets.Dataset.from_pandas(frame), or frame.to_dict("records")',
-    ("polars", "DataFrame"): "datasets.Dataset.from_polars(frame), or frame.to_dicts()",
-    ("pyarrow", "Table"): "datasets.Dataset(table), or table.to_pylist()",
-}
+_TABLES = {("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch")}
 _HF = {"Dataset": "hf", "IterableDataset": "hf stream", "DatasetDict": "hf splits", "IterableDatasetDict": "hf splits"}
 PLAIN = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
 
@@ -61,6 +60,8 @@ def data_kind(data: Any) -> DataKind:
         return "source"
     if isinstance(data, Mapping):
         return "mapping"
+    if hasattr(data, "__arrow_c_stream__") and not isinstance(data, type):  # DuckDB, Ibis, a RecordBatchReader...
+        return "table"
     if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, bytes):
         return "sequence"
     if isinstance(data, Iterator):
@@ -150,20 +151,21 @@ class SourceRecords:
         return str(self.source.fingerprint())
 
 
-def records_of(data: Any, *, file_format: str | None = None) -> Records:
+def records_of(data: Any, *, file_format: str | None = None, storage_options: filesystem.Options = None) -> Records:
     """The records of `data`; what cannot be read by number is refused.
 
     Args:
         data: a path or list of paths (JSON lines, a JSON array, Parquet, a saved Hugging Face or TFDS dataset), a
             datasets.Dataset, a list or other sequence of records, a pipeline, or a source.
         file_format: `data` are paths, of files of this format.
+        storage_options: of URLs.
 
     >>> records_of([{"a": 1}]).read([0])
     [{'a': 1}]
     """
     kind = data_kind(data) if file_format is None else "paths"
     if kind == "paths":
-        return _file_records(data, file_format)
+        return _file_records(data, file_format, storage_options)
     if kind == "hf":
         return HFRecords(data)
     if kind == "hf splits":
@@ -175,7 +177,7 @@ def records_of(data: Any, *, file_format: str | None = None) -> Records:
     if kind in ("sequence", "tfds"):
         return ListRecords(data)
     if kind == "table":
-        raise refused_table(data)
+        return SourceRecords(TableSource(data))
     raise UsageError(
         "records that can be read by number: a datasets.Dataset, a list of dicts, a JSON-lines path or a pipeline",
         got="a dict of columns" if kind == "mapping" else f"a {type(data).__name__} without len() and [i]",
@@ -183,13 +185,6 @@ def records_of(data: Any, *, file_format: str | None = None) -> Records:
         if kind == "mapping"
         else "pass list(records) if they are few; StreamingPreprocessedDataset, or streaming=True, reads a stream",
     )
-
-
-def refused_table(data: Any) -> UsageError:
-    """The error for a table in memory: it has a length and `[i]`, but returns columns, or fails."""
-    names = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(data).__mro__]
-    library, name = next(found for found in names if found in _TABLES)
-    return UsageError("records, one dict each", got=f"a {library} {name}", fix=_TABLES[library, name])
 
 
 def read_each(records: Records, numbers: Sequence[int]) -> list[Any]:
@@ -200,6 +195,7 @@ def read_each(records: Records, numbers: Sequence[int]) -> list[Any]:
         if len(numbers) == 1:
             return [error]
     except Exception as error:
+        surface(error)
         if len(numbers) == 1:
             return [_unreadable(error)]
     return [record for number in numbers for record in read_each(records, [number])]
@@ -215,20 +211,23 @@ def _unreadable(error: Exception) -> UserCodeError:
     return wrapped
 
 
-def _file_records(paths: Any, file_format: str | None) -> Records:
-    given = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    found = formats.FORMATS[file_format] if file_format is not None else formats.format_of(given)
-    files = splits.data_files(given, found.suffixes) if found.one_pass else given
-    if found.name == "jsonl" or (found.name == "text" and begins_with(files[0], b"{")):  # JSON under another name
-        array = read_array(files)
-        return JsonRecords(files) if array is None else ListRecords(array, files[0])
-    if found.kind != "records" or (len(given) > 1 and not found.one_pass):
+def _file_records(paths: Any, file_format: str | None, storage_options: filesystem.Options) -> Records:
+    names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    found = formats.FORMATS[file_format] if file_format is not None else formats.format_of(names, storage_options)
+    files = splits.data_files(names, found.suffixes, storage_options) if found.one_pass else names
+    if found.name in ("jsonl", "json") or (
+        found.name == "text" and begins_with(files[0], b"{", storage_options)
+    ):  # JSON under another name
+        array = read_array(files, storage_options)
+        return JsonRecords(files, storage_options) if array is None else ListRecords(array, files[0])
+    if found.kind != "records" or (len(names) > 1 and found not in formats.FILES):
         raise UsageError(
             "records with named fields: JSON lines, a JSON array or Parquet",
             got=found.title,
-            where=", ".join(given[:3]),
+            where=", ".join(names[:3]),
             fix=f"write the records as JSON lines, or pass penstock.{found.read}",
         )
     if found.opener == "hf:open_path":
-        return records_of(hf.load_saved(given[0]))
-    return SourceRecords(found.open(files if found.one_pass else files[0], formats.Options(every_field=True)))
+        return records_of(hf.load_saved(names[0]))
+    options = formats.Options(every_field=True, storage_options=storage_options)
+    return SourceRecords(found.open(files if found in formats.FILES else files[0], options))

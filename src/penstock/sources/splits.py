@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.core.errors import DataError, UsageError
+from penstock.core.errors import DataError, FileMissing, UsageError
 from penstock.core.limits import LIMITS
 from penstock.core.optional import need
 from penstock.storage import filesystem
@@ -51,27 +51,40 @@ def is_data(path: str) -> bool:
     return not name.startswith(".") and name not in _METADATA and name.partition(".")[0] not in _ABOUT
 
 
-def data_files(paths: filesystem.Paths, suffixes: Sequence[str] = ()) -> list[str]:
+def data_files(
+    paths: filesystem.Paths, suffixes: Sequence[str] = (), storage_options: filesystem.Options = None
+) -> list[str]:
     """`filesystem.expand`, where what a folder or glob holds besides data is left out. A file named by itself stays."""
     items = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     found: dict[str, None] = {}
     for item in items:
-        matches = filesystem.expand(item, suffixes=suffixes)
+        matches = filesystem.expand(item, storage_options, suffixes)
         single = [filesystem.local(item)] == matches or [item] == matches
-        found.update(dict.fromkeys(matches if single else [m for m in matches if is_data(m)] or matches))
+        data = matches if single else [m for m in matches if is_data(m)]
+        if not data and _is_folder(item, matches):
+            names = sorted({os.path.basename(match) for match in matches})
+            raise FileMissing(
+                "files of data in a folder",
+                got=f"only what describes some: {', '.join(names[:5])}",
+                where=item,
+                fix="copy the data too; a folder that TFDS prepared also has features.json",
+            )
+        found.update(dict.fromkeys(data or matches))
     if not items:
         filesystem.expand([])  # raises
     return list(found)
 
 
 def split_files(
-    paths: str | Sequence[str], split: str, *, config: str | None = None, suffixes: Sequence[str] = ()
-) -> list[str]:
+    paths: str | Sequence[str], split: str, *, config: str | None = None, suffixes: Sequence[str] = (),
+    storage_options: filesystem.Options = None,
+) -> list[str]:  # fmt: skip
     """The files of one split of a folder, a glob, a URL, a file, or of a list of them. A split not there is refused.
 
     Args:
         config: which of the configurations that a dataset card declares.
         suffixes: endings of the files of a folder that are read; default all.
+        storage_options: of URLs.
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -89,14 +102,16 @@ def split_files(
         raise UsageError(
             "a folder whose README.md declares configs", got=f"config {config!r}", where=where, fix="leave it out"
         )
-    found = by_split(paths, suffixes) if declared is None else declared
+    found = by_split(paths, suffixes, storage_options) if declared is None else declared
     return found[choose(list(found), split, where)]
 
 
-def by_split(paths: str | Sequence[str], suffixes: Sequence[str] = ()) -> dict[str, list[str]]:
+def by_split(
+    paths: str | Sequence[str], suffixes: Sequence[str] = (), storage_options: filesystem.Options = None
+) -> dict[str, list[str]]:
     """The files of each split, by their names below the folder, glob or list that the user named."""
     items = [paths] if isinstance(paths, str) else list(paths)
-    files = data_files(items, suffixes)
+    files = data_files(items, suffixes, storage_options)
     root = _root(items, files)
     names = {path: _absolute(path).removeprefix(root).lstrip("/") for path in files}
     labels = {path: shard[1] for path, name in names.items() if (shard := _SHARD.fullmatch(name))}

@@ -11,8 +11,9 @@ changed payload byte, at the read that meets it, once an index exists (tar itsel
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,16 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, strings
-from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
+from penstock.core.errors import BadRecords, RecordError, StorageError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources.formats import FORMATS
 from penstock.sources.names import Names
-from penstock.sources.tar_index import TarIndex, index_of
+from penstock.sources.tar_index import TarIndex, indexes_of
+from penstock.sources.tar_records import NO_RECORDS
 from penstock.storage import filesystem
+from penstock.storage.ranges_ahead import Key, RangesAhead, nothing
+from penstock.storage.scattered import keys_of, read_scattered
 
 
 class TarShards:
@@ -57,36 +61,35 @@ class TarShards:
         limits: Limits = LIMITS,
         storage_options: filesystem.Options = None,
     ) -> None:
-        self.paths = filesystem.expand(paths, storage_options, FORMATS["tar"].suffixes)
+        listed = filesystem.expand_stamped(paths, storage_options, FORMATS["tar"].suffixes)
+        self.paths, self.stamps = list(listed), filesystem.stamps(listed, storage_options)
         self.limits, self.options = limits, storage_options
-        place = None if index is None else os.fspath(index)
+        self.ahead = RangesAhead() if any(map(filesystem.is_object, self.paths)) else None
+        place = None if index is None else filesystem.local_only(index, "index")
         self.skipped = 0
         self.indexed = True
-        keys: list[str] = []
-        shard_of: list[NDArray[np.int64]] = []
         tables: list[NDArray[np.int64]] = []
         self._indexes: list[TarIndex] = []
         wanted = None if parts is None else tuple(sorted(set(parts)))
         if wanted == ():
             raise UsageError("at least one part", got="none")
-        for number, path in enumerate(self.paths):
-            members, held = index_of(path, place, limits, storage_options)
+        made = indexes_of(self.paths, self.stamps, place, limits, storage_options)
+        for path, (index_, held) in zip(self.paths, made, strict=True):
             self.indexed &= held
-            groups, skipped = _group(members.names, path)
-            self.skipped += skipped
-            if wanted is None and groups:
-                wanted = tuple(sorted(groups[0][1]))
-            tables.append(_table(groups, wanted or (), exact=parts is None, path=path))
-            keys.extend(key for key, _ in groups)
-            shard_of.append(np.full(len(groups), number, np.int64))
-            members.names = []  # keys and parts say it all from here on
-            self._indexes.append(members)
-        if not keys or wanted is None:
+            records = index_.records
+            self.skipped += int((records.record < 0).sum())
+            if wanted is None and len(records.keys):
+                wanted = records.first_parts()
+            tables.append(records.table(wanted or (), exact=parts is None, path=path))
+            self._indexes.append(index_)
+        self.keys = Names.joined([index_.records.keys for index_ in self._indexes])
+        if not len(self.keys) or wanted is None:
             raise UsageError("tar shards with records", got="no members with a key and a part", where=self.paths[0])
         self.parts = wanted
-        self.keys = Names(keys)
-        self._shard = np.concatenate(shard_of)
-        self._members = np.concatenate(tables)  # (records, parts): which member of its shard
+        self._shard = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        self._members = np.concatenate([table.reshape(-1, len(wanted)) for table in tables])  # a member of its shard
+        for index_ in self._indexes:
+            index_.records = NO_RECORDS  # keys and members say it all from here on
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -95,15 +98,20 @@ class TarShards:
         """The key of every record."""
         return self.keys
 
+    def block_sizes(self) -> NDArray[np.int64]:
+        """Records of each shard."""
+        return np.bincount(self._shard, minlength=len(self.paths))
+
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """Key and parts of these records; `BadRecords` names each one whose bytes are not those indexed."""
         indices = np.asarray(indices, np.int64)
         shards = self._shard[indices]
         values: list[list[bytes] | None] = [None] * len(indices)
         errors: list[RecordError] = []
+        ahead = self._fetch(self._remote(indices))
         for shard in np.unique(shards):
             rows = np.flatnonzero(shards == shard)
-            self._read_shard(int(shard), indices, rows, values, errors)
+            self._read_shard(int(shard), indices, rows, values, errors, ahead)
         if errors:
             raise BadRecords(sorted(errors, key=lambda error: error.row))
         columns: Columns = {"key": strings([self.keys[int(i)] for i in indices])}
@@ -111,33 +119,92 @@ class TarShards:
             columns[part] = strings([value[at] for value in values if value is not None])
         return columns
 
+    def _too_far(self, start: Any, stop: Any) -> Any:
+        """Whether the parts of a record are too far apart to be read together."""
+        return stop - start > self.limits.record_bytes * len(self.parts)
+
+    def _remote(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of these records that are in object stores."""
+        shards = self._shard[records]
+        remote = [shard for shard in np.unique(shards).tolist() if filesystem.is_object(self.paths[shard])]
+        return records[np.isin(shards, remote)]
+
+    def _fetch(self, records: NDArray[np.int64]) -> dict[int, bytes]:
+        """The bytes of records of object stores, read with one set of merged requests."""
+        numbers, table = self._spans(records)
+        found = read_scattered(
+            self.paths, self.stamps, self._shard[numbers], table[:, 0], table[:, 1], self.options, ahead=self.ahead
+        )
+        return dict(zip(numbers.tolist(), found, strict=True))
+
+    def _spans(self, records: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """These records, each once, and where their bytes begin and end; without those that are too large."""
+        records = np.unique(records)
+        shards, table = self._shard[records], np.empty((len(records), 2), np.int64)
+        for shard in np.unique(shards).tolist():
+            here, index = np.flatnonzero(shards == shard), self._indexes[shard]
+            members = self._members[records[here]]
+            table[here, 0] = index.starts[members].min(axis=1)
+            table[here, 1] = (index.offsets[members] + index.sizes[members]).max(axis=1)
+        near = ~self._too_far(table[:, 0], table[:, 1])
+        return records[near], table[near]
+
+    range_unit = 1  # members have hashes of their own
+
+    def record_ranges(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Shard, first byte and end of each of these records, see `sources.base.RecordRanges`."""
+        numbers, table = self._spans(np.asarray(indices, np.int64))
+        return np.column_stack([self._shard[numbers], table])
+
+    def claim_ahead(self, indices: NDArray[np.int64], step: int) -> Callable[[], int]:
+        """Requests these records before they are read, see `sources.base.RowsAheadSource`."""
+        indices = np.asarray(indices, np.int64)
+        numbers, table = self._spans(self._remote(indices))
+
+        def read(keys: list[Key]) -> list[bytes]:
+            files, starts, stops = np.array(keys, np.int64).reshape(-1, 3).T
+            return read_scattered(self.paths, self.stamps, files, starts, stops, self.options)
+
+        keys = keys_of(self._shard[numbers], table[:, 0], table[:, 1])
+        return nothing if self.ahead is None else self.ahead.claim(keys, step, read)
+
     def _read_shard(
         self, shard: int, indices: NDArray[np.int64], rows: NDArray[np.int64], values: list[list[bytes] | None],
-        errors: list[RecordError],
+        errors: list[RecordError], ahead: dict[int, bytes],
     ) -> None:  # fmt: skip
         index, path = self._indexes[shard], self.paths[shard]
-        found = []
-        for row in rows.tolist():
-            member = self._members[int(indices[row])]
-            start = int(index.starts[member].min())
-            stop = int((index.offsets[member] + index.sizes[member]).max())
-            if stop - start > self.limits.record_bytes * len(self.parts):
-                where = f"{path}, record {self.keys[int(indices[row])]!r}"
-                errors.append(RecordError("parts of a record side by side", got="far apart", where=where, row=row))
-            else:
-                found.append((row, member, start, stop))
+        remote = filesystem.is_object(path)
+        members = self._members[indices[rows]]
+        starts = index.starts[members].min(axis=1)
+        stops = (index.offsets[members] + index.sizes[members]).max(axis=1)
+        far = self._too_far(starts, stops)
+        for row in rows[far].tolist():
+            where = f"{path}, record {self.keys[int(indices[row])]!r}"
+            errors.append(RecordError("parts of a record side by side", got="far apart", where=where, row=row))
+        rows, members, starts, stops = rows[~far], members[~far], starts[~far], stops[~far]
+        begins = starts[:, None]
+        heads, offsets = (index.starts[members] - begins).tolist(), (index.offsets[members] - begins).tolist()
+        sizes, head_hashes = index.sizes[members].tolist(), index.head_hashes[members].tolist()
+        hashes = index.hashes[members].tolist()
+        found = zip(rows.tolist(), heads, offsets, sizes, head_hashes, hashes, strict=True)
         # A shard that cannot be read is no bad record: the error passes, also with on_error="skip".
-        blobs = filesystem.read_ranges(path, [(start, stop) for *_, start, stop in found], self.options)
-        for (row, member, start, _), blob in zip(found, blobs, strict=True):
-            payloads = []
-            for part, m in zip(self.parts, member, strict=True):
-                head, at = int(index.starts[m]) - start, int(index.offsets[m]) - start
-                payload = blob[at : at + int(index.sizes[m])]
-                whole = xxhash.xxh3_64_intdigest(blob[head:at]) == int(index.head_hashes[m])
-                if not whole or xxhash.xxh3_64_intdigest(payload) != int(index.hashes[m]):
-                    errors.append(self._changed(path, int(indices[row]), row, part, "payload" if whole else "header"))
+        blobs = (
+            [ahead[record] for record in indices[rows].tolist()]
+            if remote
+            else filesystem.read_ranges(path, list(zip(starts.tolist(), stops.tolist(), strict=True)), self.options)
+        )
+        for (row, *member), blob in zip(found, blobs, strict=True):
+            payloads, wrong = _parts(member, blob)
+            for _ in range(2 if wrong and remote else 0):
+                record = int(indices[row])
+                payloads, wrong = _parts(member, self._fetch(np.array([record]))[record])
+                if not wrong:
                     break
-                payloads.append(payload)
+            if wrong:
+                error = self._changed(path, int(indices[row]), row, self.parts[len(payloads)], wrong)
+                if remote:  # the object is the one that was indexed, says its ETag: the transfer is at fault
+                    raise StorageError(error.expected, got=error.got, where=error.where, fix="open the shards again")
+                errors.append(error)
             values[row] = payloads
 
     def _changed(self, path: str, index: int, row: int, part: str, what: str) -> RecordError:
@@ -151,7 +218,9 @@ class TarShards:
 
     def fingerprint(self) -> str:
         """Hash of keys, parts and every payload's hash, from the index; paths, dates and owners do not count."""
-        payloads = [self._indexes[int(s)].hashes[m] for s, m in zip(self._shard, self._members, strict=True)]
+        edges = np.cumsum([0, *self.block_sizes()]).tolist()
+        rows = [self._members[a:b] for a, b in itertools.pairwise(edges)]
+        payloads = [index.hashes[mine].reshape(-1) for index, mine in zip(self._indexes, rows, strict=True)]
         return content_id(
             [
                 "tar",
@@ -187,45 +256,17 @@ class TarShards:
         return f"TarShards({len(self.paths)} shards, {len(self):,} records, parts {', '.join(self.parts)})"
 
 
-def _group(names: Sequence[str], path: str) -> tuple[list[tuple[str, dict[str, int]]], int]:
-    """Neighbours with one key, in order, and how many members have no key or no part (README, ._x) and are left out."""
-    groups: list[tuple[str, dict[str, int]]] = []
-    seen: set[str] = set()
-    skipped = 0
-    for number, name in enumerate(names):
-        folder, slash, base = name.removeprefix("./").rpartition("/")
-        stem, _, part = base.partition(".")
-        if not stem or not part:
-            skipped += 1
-            continue
-        key, part = folder + slash + stem, part.lower()
-        if not groups or groups[-1][0] != key:
-            if key in seen:
-                raise DataError(
-                    "the members of each record side by side, every key once", got=f"key {key!r} again at {name!r}",
-                    where=path, fix="sort the names before writing the archive, and use each key once",
-                )  # fmt: skip
-            seen.add(key)
-            groups.append((key, {}))
-        if part in groups[-1][1]:
-            raise DataError(
-                "one member per key and part", got=f"{part!r} of key {key!r} twice", where=path,
-                fix="write the archive again without the double",
-            )  # fmt: skip
-        groups[-1][1][part] = number
-    return groups, skipped
+def _parts(members: Sequence[list[int]], blob: bytes) -> tuple[list[bytes], str]:
+    """The parts of a record up to the first whose hash differs, and what differs: "", "header" or "payload".
 
-
-def _table(
-    groups: Sequence[tuple[str, dict[str, int]]], wanted: tuple[str, ...], *, exact: bool, path: str
-) -> NDArray[np.int64]:
-    out = np.empty((len(groups), len(wanted)), np.int64)
-    for row, (key, parts) in enumerate(groups):
-        odd = set(parts) ^ set(wanted) if exact else set(wanted) - set(parts)
-        if odd:
-            raise DataError(
-                f"the parts {', '.join(wanted)} in every record", got=f"key {key!r} with {', '.join(sorted(parts))}",
-                where=path, fix="name the parts all records have: TarShards(..., parts=[...])",
-            )  # fmt: skip
-        out[row] = [parts[part] for part in wanted]
-    return out
+    `members` are, of each part: where its header begins, where it begins, its size, and the hashes of both.
+    """
+    payloads: list[bytes] = []
+    for head, at, size, head_hash, payload_hash in zip(*members, strict=True):
+        payload = blob[at : at + size]
+        if xxhash.xxh3_64_intdigest(blob[head:at]) != head_hash:
+            return payloads, "header"
+        if xxhash.xxh3_64_intdigest(payload) != payload_hash:
+            return payloads, "payload"
+        payloads.append(payload)
+    return payloads, ""

@@ -9,6 +9,8 @@ archive: payloads are hashed (xxh3) on the way.
 
 from __future__ import annotations
 
+import itertools
+import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
@@ -22,6 +24,7 @@ MAX_MEMBERS = 1_000_000
 """Members of one archive. An archive of more is split into shards before it is trained on."""
 
 _READ = 1 << 20
+_ZERO = bytes(BLOCK)
 _KINDS = {b"1": "a hard link", b"2": "a symbolic link", b"3": "a character device", b"4": "a block device",
           b"6": "a named pipe", b"S": "a sparse file"}  # fmt: skip
 
@@ -45,25 +48,26 @@ class Member(NamedTuple):
 def walk(file: BinaryIO, path: str, total: int, limits: Limits) -> Iterator[Member]:
     """The plain files of an archive of `total` bytes, in order."""
     at, start, count = 0, 0, 0
-    head = xxhash.xxh3_64()
+    source = _Input(file, path, total)
+    heads: list[bytes] = []  # the headers of the next member
     longer: dict[str, str] = {}
     while True:
-        block = _exactly(file, BLOCK, path, at, total)
-        if not block.strip(b"\0"):
-            _check_end(file, path, at, total)
+        block = source.take(BLOCK, at)
+        if block == _ZERO:
+            _check_end(source, path, at)
             return
         count += 1
         if count > MAX_MEMBERS:
             raise _bad(path, at, f"at most {MAX_MEMBERS:,} members", "more", "split the archive into shards")
         name, size, kind = _parse(block, path, at)
-        head.update(block)
+        heads.append(block)
         if kind in (b"x", b"g", b"L", b"K"):
             if size > limits.tar_header_bytes:
                 raise _bad(
                     path, at, f"extended headers of at most {limits.tar_header_bytes:,} bytes", f"{size:,} bytes"
                 )
-            body = _exactly(file, _padded(size), path, at + BLOCK, total)
-            head.update(body)
+            body = source.take(_padded(size), at + BLOCK)
+            heads.append(body)
             if kind == b"x":
                 longer |= _pax(body[:size], path, at)
             elif kind == b"g" and not _HARMLESS.issuperset(
@@ -76,10 +80,13 @@ def walk(file: BinaryIO, path: str, total: int, limits: Limits) -> Iterator[Memb
                 longer["path"] = body[:size].rstrip(b"\0").decode("utf-8", "surrogateescape")
             at += BLOCK + len(body)
             continue
-        name = longer.get("path", name)
-        size = _pax_size(longer["size"], path, at) if "size" in longer else size
-        sparse = any(field.startswith("GNU.sparse") for field in longer)
-        _check_member(name, b"S" if sparse else kind, path, at)
+        if longer:
+            name = longer.get("path", name)
+            size = _pax_size(longer["size"], path, at) if "size" in longer else size
+            if any(field.startswith("GNU.sparse") for field in longer):
+                kind = b"S"
+            longer = {}
+        _check_member(name, kind, path, at)
         if kind == b"5" and size:
             raise _bad(path, at, "folders without content", f"{name!r} of {size:,} bytes", "write the archive again")
         if size > limits.record_bytes:
@@ -88,71 +95,109 @@ def walk(file: BinaryIO, path: str, total: int, limits: Limits) -> Iterator[Memb
         if offset + size > total:
             got = f"{total - offset:,} bytes: the archive ends inside it"
             raise _bad(path, at, f"{size:,} bytes of {name!r}", got, "fetch the archive again")
-        payload = _hash(file, size, path, offset, total)
+        payload = source.hash(size, offset)
         if kind != b"5":
-            yield Member(name, start, offset, size, head.intdigest(), payload)
+            head = block if len(heads) == 1 else b"".join(heads)
+            yield Member(name, start, offset, size, xxhash.xxh3_64_intdigest(head), payload)
         at = start = offset + _padded(size)
-        head.reset()
-        longer = {}
+        heads.clear()
 
 
-def _hash(file: BinaryIO, size: int, path: str, offset: int, total: int) -> int:
-    state = xxhash.xxh3_64()
-    left = size
-    while left:
-        piece = _exactly(file, min(left, _READ), path, offset + size - left, total)
-        state.update(piece)
-        left -= len(piece)
-    _exactly(file, _padded(size) - size, path, offset + size, total)  # some writers leave old bytes there
-    return state.intdigest()
+class _Input:
+    """An archive that is read a megabyte at a time; a payload is hashed where it lies."""
+
+    def __init__(self, file: BinaryIO, path: str, total: int) -> None:
+        self._file, self._path, self._total = file, path, total
+        self._data, self._used = b"", 0
+
+    def take(self, count: int, at: int) -> bytes:
+        """The next `count` bytes; `at` is where they are, for the error."""
+        end = self._used + count
+        if end <= len(self._data):
+            piece = self._data[self._used : end]
+            self._used = end
+            return piece
+        parts, left = [self._data[self._used :]], end - len(self._data)
+        while left:
+            self._more(at)
+            parts.append(self._data[:left])
+            self._used = len(parts[-1])
+            left -= self._used
+        return b"".join(parts)
+
+    def hash(self, size: int, at: int) -> int:
+        """The hash of the next `size` bytes, also passing over what fills their last block."""
+        end = self._used + _padded(size)  # some writers leave old bytes in the filling
+        if end <= len(self._data):
+            found = xxhash.xxh3_64_intdigest(memoryview(self._data)[self._used : self._used + size])
+            self._used = end
+            return found
+        state, left = xxhash.xxh3_64(), size
+        while left:
+            if self._used == len(self._data):
+                self._more(at + size - left)
+            piece = memoryview(self._data)[self._used : self._used + left]
+            state.update(piece)
+            self._used += len(piece)
+            left -= len(piece)
+        self.take(_padded(size) - size, at + size)
+        return state.intdigest()
+
+    def rest(self) -> Iterator[bytes]:
+        """What is left, piece by piece."""
+        yield self._data[self._used :]
+        while piece := self._file.read(_READ):
+            yield piece
+
+    def _more(self, at: int) -> None:
+        self._data, self._used = self._file.read(_READ), 0
+        if not self._data:
+            got = f"the end of the file after {self._total:,} bytes"
+            fix = "the archive was cut short: fetch it again"
+            expected = "a header, a payload or two zero blocks (the end of the archive)"
+            raise _bad(self._path, at, expected, got, fix)
 
 
 def _padded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _exactly(file: BinaryIO, count: int, path: str, at: int, total: int) -> bytes:
-    parts, left = [], count
-    while left:
-        piece = file.read(left)
-        if not piece:
-            got = f"the end of the file after {total:,} bytes"
-            fix = "the archive was cut short: fetch it again"
-            raise _bad(path, at, "a header, a payload or two zero blocks (the end of the archive)", got, fix)
-        parts.append(piece)
-        left -= len(piece)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _check_end(file: BinaryIO, path: str, at: int, total: int) -> None:
-    second = _exactly(file, BLOCK, path, at + BLOCK, total)
-    rest = second
-    while rest:
-        if rest.strip(b"\0"):
+def _check_end(source: _Input, path: str, at: int) -> None:
+    second = source.take(BLOCK, at + BLOCK)
+    for piece in itertools.chain([second], source.rest()):
+        if piece.strip(b"\0"):
             got = "a zero block with other bytes after it"
             raise _bad(path, at, "a header or the end of the archive", got, "a header was erased: fetch it again")
-        rest = file.read(_READ)
 
 
 def _parse(block: bytes, path: str, at: int) -> tuple[str, int, bytes]:
-    stated, rest = _number(block[148:156]), block[:148] + b" " * 8 + block[156:]
-    if stated is None or stated not in (sum(rest), sum(rest) - 256 * sum(byte > 127 for byte in rest)):  # or signed
+    stated = _number(block[148:156])
+    # The sum of bytes, with spaces for itself. Adler's first half is that of up to 256 bytes, plus 1: fast and exact.
+    found = 8 * 32 - 3 + sum(zlib.adler32(part) & 0xFFFF for part in (block[:148], block[156:412], block[412:]))
+    if stated != found and not _signed(stated, found, block):
         got = f"{block[:24]!r}, whose checksum is wrong"
         raise _bad(path, at, "a tar header", got, "not a tar archive, or damaged: fetch it again")
     size = _number(block[124:136])
     if size is None or size < 0:
         raise _bad(path, at, "a size in the header", repr(block[124:136]))
-    name = block[:100].split(b"\0")[0]
+    name = block[:100].partition(b"\0")[0]
     if block[257:263] == b"ustar\0" and block[345:346] != b"\0":
         name = block[345:500].split(b"\0")[0] + b"/" + name
     return name.decode("utf-8", "surrogateescape"), size, block[156:157]
 
 
+def _signed(stated: int | None, found: int, block: bytes) -> bool:
+    """Whether a checksum is that of bytes as signed numbers, as some old writers made it."""
+    return stated is not None and stated == found - 256 * sum(byte > 127 for byte in block[:148] + block[156:])
+
+
 def _number(field: bytes) -> int | None:
     if field[:1] in (b"\x80", b"\xff"):  # base-256, for sizes past 8 GB
         return int.from_bytes(field[1:], "big", signed=field[:1] == b"\xff")
-    text = field.split(b"\0")[0].strip(b" ")
-    return int(text or b"0", 8) if all(c in b"01234567" for c in text) else None
+    text = field.partition(b"\0")[0].strip(b" ")
+    if not text:
+        return 0
+    return int(text, 8) if text.isdigit() and b"8" not in text and b"9" not in text else None
 
 
 def _pax(body: bytes, path: str, at: int) -> dict[str, str]:
@@ -180,7 +225,7 @@ def _check_member(name: str, kind: bytes, path: str, at: int) -> None:
     if kind not in (b"0", b"\0", b"5", b"7"):
         got = f"{name!r}, {_KINDS.get(kind, f'of unknown type {kind!r}')}"
         raise _bad(path, at, "plain files and folders only", got, "write the archive again with the files themselves")
-    if name.startswith("/") or ".." in name.split("/") or "\0" in name or not name:
+    if name.startswith("/") or (".." in name and ".." in name.split("/")) or "\0" in name or not name:
         raise _bad(path, at, "relative member names without '..'", repr(name), "write the archive again")
 
 

@@ -20,14 +20,14 @@ from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import FORMATS, Options
+from penstock.sources.line_source import LineSource
 from penstock.sources.lines import (
     Chunk,
-    Cursor,
     LineFiles,
-    LineSource,
     place,
     too_long,
 )
+from penstock.sources.ranges import Cursor, Range
 from penstock.sources.whole_files import WholeFiles
 from penstock.storage import filesystem
 
@@ -37,7 +37,7 @@ MODES = ("file", "line", "paragraph")
 
 def open_path(paths: filesystem.Paths, options: Options) -> TextFiles:
     """The opener of the registry."""
-    return TextFiles(paths, mode=options.by)
+    return TextFiles(paths, mode=options.by, storage_options=options.storage_options)
 
 
 class TextFiles(LineSource):
@@ -100,9 +100,9 @@ class TextFiles(LineSource):
         text = record.decode("utf-8", self.errors)
         return text.replace("\r\n", "\n") if "\r" in text else text
 
-    def iterate(self, start: Cursor | None = None) -> Iterator[Chunk]:
+    def iterate(self, start: Cursor | None = None, part: Range | None = None) -> Iterator[Chunk]:
         """All records in file order, a few megabytes at a time; `start` is the cursor of an earlier chunk."""
-        return self.files.chunks(self._parse, start)
+        return self.files.chunks(self._parse, start, part=part)
 
     def _parse(self, piece: Piece, path: str) -> tuple[list[str], list[tuple[int, RecordError]]]:
         limit = self.files.limit
@@ -124,8 +124,8 @@ class TextFiles(LineSource):
                 bad.append((i, _not_utf8(where, record, error)))
         return texts, bad
 
-    def fingerprint(self) -> str:
-        return self.content_id("text", self.mode, self.errors)
+    def settings(self) -> tuple[Any, ...]:
+        return "text", self.mode, self.errors
 
     def describe(self) -> dict[str, Any]:
         return {**self.files.describe("text"), "mode": self.mode}

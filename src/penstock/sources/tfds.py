@@ -23,10 +23,12 @@ from penstock.core import hashing
 from penstock.core.columns import Column, Columns, Ragged, stack, strings
 from penstock.core.errors import BadRecords, DataError, FileMissing, PenstockError, RecordError, UsageError
 from penstock.core.optional import need
+from penstock.core.signals import surface
 from penstock.sources.formats import Options
 from penstock.sources.tfds_folders import prepared_folder
 from penstock.sources.tfrecord import RecordFiles
 from penstock.storage import filesystem
+from penstock.storage.filesystem import local_only
 from penstock.store.doctable import check_range
 
 
@@ -136,6 +138,7 @@ class TFDSource:
             try:
                 rows.append(self._decode(data))
             except Exception as error:  # whatever its decoders raise, the record is bad
+                surface(error)
                 bad.append(self._bad(row, int(number), error))
         if bad:
             raise BadRecords(bad)
@@ -227,6 +230,7 @@ def naming(folder: str) -> Iterator[None]:
     except PenstockError:
         raise
     except Exception as error:  # RuntimeError, ValueError, DatasetInfoFileError, NotImplementedError, KeyError...
+        surface(error)
         raise DataError(
             "a TFDS dataset that can be read",
             got=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
@@ -237,7 +241,7 @@ def naming(folder: str) -> Iterator[None]:
 
 def _builder(origin: str | os.PathLike[str]) -> Any:
     """The builder of a prepared folder, or of a dataset that is prepared where TFDS keeps its data."""
-    name = os.fspath(origin)
+    name = local_only(origin, "the folder that TFDS prepared, which its readers open themselves")
     path = os.path.expanduser(name)
     if os.path.isdir(path) or not isinstance(origin, str) or name.startswith((os.sep, ".", "~")):
         folder = prepared_folder(path)
@@ -249,6 +253,7 @@ def _builder(origin: str | os.PathLike[str]) -> Any:
     try:
         return tfds.core.read_only_builder.builder_from_files(full)
     except Exception as error:  # not found, no version, several configs
+        surface(error)
         there = ", ".join(sorted(os.listdir(place))[:20]) if os.path.isdir(place) else ""
         raise FileMissing(
             f"a prepared TFDS dataset {name!r}",

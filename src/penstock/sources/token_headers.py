@@ -10,6 +10,7 @@ import os
 import zlib
 
 from penstock.core.errors import StoreError
+from penstock.storage import filesystem, objects
 
 _NPY = "open_tokens(numpy.load(path, mmap_mode='r'))"
 _PLAIN = "decompress it first"
@@ -26,6 +27,8 @@ _MARKS = (
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _OTHER), (b"SQLite format 3\0", "an SQLite database", _OTHER),
     (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19", "a legacy PyTorch file", _OTHER), (b"GGUF", "model weights", _OTHER),
     (b"\x80\x04\x95", "a pickle", _OTHER), (b"\x80\x05\x95", "a pickle", _OTHER),
+    (b"\x89PNG\r\n\x1a\n", "an image", "read_images(folder)"), (b"%PDF-", "a PDF document", _OTHER),
+    (b"\x7fELF", "a program", _OTHER), (b"Obj\x01", "an Avro file", _OTHER),
 )  # fmt: skip
 # int32 marks of llm.c: headers of 256 int32, of which only token files are read.
 _LLMC = {
@@ -34,12 +37,13 @@ _LLMC = {
     20240327: "a debug state of llm.c", 20240328: "a tokenizer of llm.c", 20240527: "an optimiser state of llm.c",
 }  # fmt: skip
 HEAD_BYTES = 1024
+_FEWEST_CHARACTERS = 64
 LLMC_TOKENS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}
 """Version and dtype of llm.c's token files, by their mark."""
 
 
-def check_bare(path: str | os.PathLike[str], head: bytes) -> None:
-    """Raises if a file that begins with `head` is not a bare array of tokens."""
+def check_bare(path: str | os.PathLike[str], head: bytes, width: int, options: filesystem.Options = None) -> None:
+    """Raises if a file that begins with `head` is not a bare array of tokens of `width` bytes."""
     for mark, title, reader in _MARKS:
         if head.startswith(mark):
             raise _foreign(path, title, reader)
@@ -51,13 +55,21 @@ def check_bare(path: str | os.PathLike[str], head: bytes) -> None:
     length = int.from_bytes(head[:8], "little")
     if head[8:10] == b'{"' and length < 1 << 27:
         raise _foreign(path, "a safetensors file", _OTHER)
+    if width > 1 and _is_text(head):
+        raise _foreign(path, f"text: {head[:24]!r}...", "read_text(path), read_jsonl(path)")
     index = os.path.splitext(os.fspath(path))[0] + ".idx"
-    if os.path.isfile(index):
-        with open(index, "rb") as file:
+    if objects.exists(index, options) if filesystem.scheme(index) else os.path.isfile(index):
+        with filesystem.open_read(index, options) as file:
             if file.read(8) == b"MMIDIDX\0":
                 raise _foreign(
                     path, f"tokens of Megatron: {os.path.basename(index)} is beside it", "open_megatron(prefix)"
                 )
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether all bytes are printable: of tokens of two bytes or more, hundreds would all have to be so by chance."""
+    printable = all(32 <= byte < 127 or byte in b"\t\n\r" for byte in head)
+    return printable and len(head) >= _FEWEST_CHARACTERS
 
 
 def _inflates(head: bytes) -> bool:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -19,29 +18,35 @@ from numpy.typing import NDArray
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
 from penstock.core.mapped import MappedFile, map_file, map_of
-from penstock.core.os_errors import storage_errors
 from penstock.sources.formats import Options
-from penstock.storage.filesystem import check_regular, local_only
+from penstock.sources.token_files import TokenFile, files_fingerprint, opened, place_of, split_at
+from penstock.storage.filesystem import Options as StorageOptions
+from penstock.storage.filesystem import scheme
 from penstock.store.arrays import ArrayTable, OpenArrays, Part
 from penstock.store.doctable import DocTable, OffsetTable, check_range
 from penstock.store.gather import gather_rows
 from penstock.store.reader import TokenStore
+from penstock.store.remote_store import open_token_store
 from penstock.store.stream import TokenStream
+
+if TYPE_CHECKING:
+    from penstock.sources.token_objects import TokenObjects
 
 __all__ = ["TokenArray", "TokenFile", "TokenFiles", "TokenStore"]
 
-_SAMPLE_BYTES = 1 << 16
-_SAMPLES = 256
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-
-def open_path(path: str | os.PathLike[str], _options: Options) -> TokenStore:
+def open_path(path: str | os.PathLike[str], options: Options) -> TokenStore:
     """The opener of the registry."""
-    return TokenStore(path)
+    return open_token_store(path, storage_options=options.storage_options)
 
 
 def open_npy(path: str | os.PathLike[str], _options: Options) -> TokenArray:
     """A `.npy` file of integers, memory-mapped; one document."""
+    if scheme(os.fspath(path)):
+        raise UsageError(
+            "a local .npy file of an array", got=os.fspath(path),
+            fix="it is mapped into memory: copy it first; bare tokens behind URLs are read by open_dolma(path, dtype=)",
+        )  # fmt: skip
     try:
         return TokenArray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (ValueError, EOFError) as error:
@@ -152,16 +157,6 @@ class TokenArray(_Stream):
         return self._facts("token array", int(self._array.nbytes), 0, boundaries)
 
 
-@dataclass(frozen=True)
-class TokenFile:
-    """A run of tokens in a file: `tokens` items from byte `offset`."""
-
-    path: str
-    offset: int
-    tokens: int
-    size: int  # of the file when it was opened
-
-
 class TokenFiles(_Stream):
     """Raw token files, one after another, as one stream. Made by `open_megatron`, `open_nanogpt`, `open_dolma`.
 
@@ -200,13 +195,7 @@ class TokenFiles(_Stream):
         Convert to a token store when that matters. No path or time goes in. Computed once.
         """
         if self._print is None:
-            state = xxhash.xxh3_128(f"{self._kind} {self._dtype.str} {len(self)} ".encode())
-            for piece in self._identity:
-                state.update(len(piece).to_bytes(8, "little") + piece)
-            for file in self._files:
-                state.update(f"{file.tokens} ".encode())
-                _hash_sampled(state, file, self._dtype.itemsize)
-            self._print = f"{self._kind}:{state.hexdigest()}"
+            self._print = files_fingerprint(self._kind, self._dtype, len(self), self._identity, self._files)
         return self._print
 
     def describe(self) -> dict[str, Any]:
@@ -214,11 +203,8 @@ class TokenFiles(_Stream):
 
     def locate(self, index: int) -> dict[str, Any]:
         found = super().locate(index)
-        start = found["start"]
-        part = min(int(np.searchsorted(self._bounds, start, "right")) - 1, len(self._files) - 1)
-        file = self._files[part]
-        byte = file.offset + (start - int(self._bounds[part])) * self._dtype.itemsize
-        return {"file": file.path} | found | {"byte": byte}
+        place = place_of(self._files, self._bounds, found["start"], self._dtype.itemsize)
+        return {"file": place["file"]} | found | {"byte": place["byte"]}
 
     def close(self) -> None:
         """Closes the files; they are opened again when used."""
@@ -254,103 +240,31 @@ class TokenFiles(_Stream):
         return np.frombuffer(found.array, self._dtype, file.tokens, file.offset), found
 
 
-def _hash_sampled(state: Any, file: TokenFile, itemsize: int) -> None:
-    total = file.tokens * itemsize
-    with opened(file.path) as handle:
-        if total <= _SAMPLE_BYTES * _SAMPLES:
-            handle.seek(file.offset)
-            state.update(_read_exactly(handle, total, file.path))
-            return
-        for k in range(_SAMPLES):
-            handle.seek(file.offset + (total - _SAMPLE_BYTES) * k // (_SAMPLES - 1))
-            state.update(_read_exactly(handle, _SAMPLE_BYTES, file.path))
+def token_source(
+    kind: str, files: Sequence[TokenFile], dtype: Any, table: DocTable, *, vocab_size: int | None = None,
+    boundaries: str, identity: Sequence[bytes] = (), options: StorageOptions = None,
+) -> TokenFiles | TokenObjects:  # fmt: skip
+    """The source of token files: mapped into memory, or read by ranges if some are behind URLs."""
+    if any(scheme(file.path) for file in files):
+        from penstock.sources.token_objects import TokenObjects
 
-
-def _read_exactly(handle: IO[bytes], size: int, path: str) -> bytes:
-    data = handle.read(size)
-    if len(data) < size:
-        raise StoreError(
-            f"{size} more bytes", got=f"{len(data)}", where=path, fix="it was cut while it was read: copy it again"
+        return TokenObjects(
+            kind, files, dtype, table, vocab_size=vocab_size, boundaries=boundaries, identity=identity, options=options
         )
-    return data
-
-
-def opened(path: str | os.PathLike[str]) -> IO[bytes]:
-    """The file, open for reading, or an error that names it."""
-    check_regular(os.fspath(path))
-    with storage_errors(path):
-        return open(path, "rb")
-
-
-def token_file(path: str | os.PathLike[str], dtype: Any, *, offset: int = 0) -> TokenFile:
-    """A file of raw tokens from byte `offset` to its end, its size checked to be a multiple of the token size."""
-    kind = np.dtype(dtype)
-    with opened(path) as handle:
-        size = os.fstat(handle.fileno()).st_size
-    if (size - offset) % kind.itemsize or size < offset:
-        raise StoreError(
-            f"a whole number of {kind.name} tokens, {kind.itemsize} bytes each",
-            got=f"{size - offset} bytes",
-            where=str(path),
-            fix="check the dtype; if it is right, the file was cut short: copy it again",
-        )
-    return TokenFile(str(path), offset, (size - offset) // kind.itemsize, size)
-
-
-def token_kind(dtype: Any, where: str) -> np.dtype[Any]:
-    """The dtype, little-endian; required, and an integer type."""
-    if dtype is None:
-        raise UsageError(
-            "dtype, the type of the tokens in the file",
-            got="none",
-            where=where,
-            fix="pass dtype='uint16' or 'uint32', as the tool that wrote the file used; it is never guessed",
-        )
-    kind: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
-    if kind.kind not in "iu":
-        raise UsageError("an integer dtype", got=kind.name, where=where, fix="token ids are integers")
-    return kind
+    return TokenFiles(kind, files, dtype, table, vocab_size=vocab_size, boundaries=boundaries, identity=identity)
 
 
 def without_table(
-    kind: str, files: Sequence[TokenFile], dtype: np.dtype[Any], *, eos_id: int | None, vocab_size: int | None, fix: str
-) -> TokenFiles:
+    kind: str, files: Sequence[TokenFile], dtype: np.dtype[Any], *, eos_id: int | None, vocab_size: int | None,
+    fix: str, options: StorageOptions = None,
+) -> TokenFiles | TokenObjects:  # fmt: skip
     """Files of a format without a document table: documents end after each `eos_id`, or each file is one."""
     if eos_id is None:
         offsets = np.cumsum([0, *(f.tokens for f in files)], dtype=np.int64)
         boundaries = f"unknown: each file is one document (pass {fix})"
     else:
-        offsets, boundaries = _split_at(files, dtype, eos_id), f"after each id {eos_id}, as asked"
-    return TokenFiles(
+        offsets, boundaries = split_at(files, dtype, eos_id, options), f"after each id {eos_id}, as asked"
+    return token_source(
         kind, files, dtype, OffsetTable(offsets), vocab_size=vocab_size, boundaries=boundaries,
-        identity=[str(eos_id).encode()],
+        identity=[str(eos_id).encode()], options=options,
     )  # fmt: skip
-
-
-def listed(paths: Paths) -> list[str]:
-    """One path or several, as a list."""
-    return [local_only(path, "a token file") for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-
-
-def _split_at(files: Sequence[TokenFile], dtype: np.dtype[Any], eos_id: int) -> NDArray[np.int64]:
-    """Document offsets where each document ends with `eos_id` (kept). Reads every token once, in bounded memory.
-
-    A file's end also ends a document.
-    """
-    ends: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
-    base = 0
-    for file in files:
-        last = base
-        with opened(file.path) as handle:
-            handle.seek(file.offset)
-            for at in range(0, file.tokens, 1 << 22):
-                count = min(1 << 22, file.tokens - at)
-                array = np.frombuffer(_read_exactly(handle, count * dtype.itemsize, file.path), dtype)
-                hits = np.flatnonzero(array == eos_id).astype(np.int64) + (base + at + 1)
-                if len(hits):
-                    ends.append(hits)
-                    last = int(hits[-1])
-        base += file.tokens
-        if last != base:
-            ends.append(np.array([base]))
-    return np.concatenate(ends)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,12 @@ from penstock.core.errors import DataError, RecordError
 from penstock.core.limits import Limits
 from penstock.sources import compressed
 from penstock.sources.cutting import BOM, PIECE_BYTES, Piece
-from penstock.sources.lines import Chunk, Cursor, Parse, bare, checked_cursor, no_records, too_long
+from penstock.sources.line_ranges import checked_cursor
+from penstock.sources.lines import Chunk, Parse, bare, no_records, too_long
+from penstock.sources.ranges import Cursor, Range, file_ranges
 from penstock.storage import filesystem
+from penstock.storage.ranges_ahead import RangesAhead, nothing
+from penstock.storage.scattered import read_objects
 from penstock.store.doctable import check_range
 
 
@@ -21,13 +26,14 @@ class WholeFiles:
     """Some files as records, with the interface of `LineFiles`."""
 
     what = "file"
+    ahead: RangesAhead | None = None
 
     def __init__(
         self, paths: filesystem.Paths, limits: Limits, options: filesystem.Options, suffixes: Sequence[str]
     ) -> None:
         self.options = dict(options or {})
-        found = filesystem.expand(paths, options, suffixes)
-        stamps = [filesystem.stamp(path, self.options, fresh=False) for path in found]
+        listed = filesystem.expand_stamped(paths, options, suffixes)
+        found, stamps = list(listed), filesystem.stamps(listed, self.options)
         # A compressed file is never without bytes: such a one is damaged, not empty.
         kept = [bool(stamp.size or compressed.promised(path)) for path, stamp in zip(found, stamps, strict=True)]
         self.empty = [path for path, keep in zip(found, kept, strict=True) if not keep]
@@ -42,22 +48,51 @@ class WholeFiles:
 
     def fetch(self, indices: NDArray[np.int64]) -> tuple[list[bytes], list[RecordError]]:
         out, errors = [], []
-        for row, file in enumerate(check_range(indices, len(self)).tolist()):
+        files = check_range(indices, len(self)).tolist()
+        ahead = self._objects(files)
+        for row, file in enumerate(files):
             try:
-                out.append(self._load(file))
+                out.append(self._load(file, ahead.get(file)))
             except RecordError as error:
                 error.row = row
                 errors.append(bare(error))
                 out.append(b"")
         return out, errors
 
-    def _load(self, file: int) -> bytes:
+    range_unit = 0  # each record is an object
+
+    def record_ranges(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """File, first byte and end of each of these records."""
+        files = np.asarray(indices, np.int64)
+        sizes = np.array([stamp.size for stamp in self.stamps], np.int64)
+        return np.stack([files, np.zeros_like(files), sizes[files]], axis=1)
+
+    def claim_ahead(self, indices: NDArray[np.int64], step: int) -> Callable[[], int]:
+        """Nothing is requested ahead: each record is a request of its own, and they are made together."""
+        return nothing
+
+    def _objects(self, files: list[int]) -> dict[int, bytes]:
+        """The bytes of those files that are objects of an object store, read all at once."""
+        wanted = [
+            file
+            for file in dict.fromkeys(files)
+            if self.stamps[file].size <= self.limit and filesystem.is_object(self.paths[file])
+        ]
+        found = read_objects([self.paths[f] for f in wanted], [self.stamps[f] for f in wanted], self.options)
+        return dict(zip(wanted, found, strict=True))
+
+    def file_ids(self) -> list[str]:
+        """The id of each file's bytes."""
+        return filesystem.file_ids(self.paths, self.stamps, self.options)
+
+    def _load(self, file: int, full: bytes | None = None) -> bytes:
         path = self.paths[file]
         if self.stamps[file].size > self.limit:
             raise too_long(path, 1, 0, self.limit, "file")
         try:
-            kind = compressed.kind_of(path, self.options)
-            stream = compressed.open_stream(path, kind, self.limits, self.options)
+            kind = compressed.kind_of(path, self.options, full=full)
+            opened = filesystem.open_read(path, self.options) if full is None else cast(BinaryIO, io.BytesIO(full))
+            stream = compressed.expanding(opened, kind, path, self.limits)
             try:
                 data = compressed.read_up_to(stream, self.limit + 1)
             finally:
@@ -71,21 +106,28 @@ class WholeFiles:
             filesystem.check_unchanged(path, before, now=filesystem.Stamp(len(data), before.tag))
         return data.removeprefix(BOM)
 
-    def chunks(self, parse: Parse, start: Cursor | None = None, size: int = PIECE_BYTES) -> Iterator[Chunk]:
+    def ranges(self, most: int) -> list[Range]:
+        """Ranges of about `most` bytes; a file is never cut."""
+        return file_ranges([stamp.size for stamp in self.stamps], most, lambda _: [])
+
+    def chunks(
+        self, parse: Parse, start: Cursor | None = None, size: int = PIECE_BYTES, part: Range | None = None
+    ) -> Iterator[Chunk]:
+        start, stop = (start, len(self.paths)) if part is None else (start or part.start, part.stop["file"])
         file, _, _ = checked_cursor(start, self.stamps, lambda _: "plain")
         chunk, held = Chunk([], [], {}), 0
-        for i in range(file, len(self.paths)):
+        for i in range(file, stop):
             data, errors = self.fetch(np.array([i]))
             if not errors:
-                whole, one = np.array([0]), np.array([1])
-                texts, bad = parse(Piece(data[0], 0, whole, np.array([len(data[0])]), one, 1, 0, 0), self.paths[i])
+                beginning, one = np.array([0]), np.array([1])
+                texts, bad = parse(Piece(data[0], 0, beginning, np.array([len(data[0])]), one, 1, 0, 0), self.paths[i])
                 errors = [error for _, error in bad]
                 chunk.texts += texts
             (chunk.error_positions if errors else chunk.positions).append((i, 1, 0))
             chunk.errors += errors
             held += len(data[0])
             chunk.file_bytes += self.stamps[i].size
-            if held >= size or i + 1 == len(self.paths):
+            if held >= size or i + 1 == stop:
                 chunk.cursor = {"file": i + 1, "offset": 0, "line": 0}
                 yield chunk
                 chunk, held = Chunk([], [], {}), 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
@@ -51,6 +51,8 @@ class Step(Immutable, ABC):
     - `reorders`: row n after it is not row n before it (skip, repeat, shuffle)
     - `changes_content`: after it, picks alone do not determine a row's content (filter, map, map_batches, skip_errors)
     - `selects`: keeps only some records (filter)
+    - `rejects`: may reject rows, which a loader refills and a preparation drops (filter, dedup, skip_errors)
+    - `exact`: no row after it is rejected by a step before it (filter with `exact=True`)
     - `plans_batches`: used instead of `.batch()` (bucket, batch_tokens)
     """
 
@@ -58,6 +60,8 @@ class Step(Immutable, ABC):
     reorders: ClassVar[bool] = False
     changes_content: ClassVar[bool] = False
     selects: ClassVar[bool] = False
+    rejects: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
     plans_batches: ClassVar[bool] = False
 
     @property
@@ -75,9 +79,19 @@ class Step(Immutable, ABC):
         return None
 
     @property
+    def follows_blocks(self) -> bool:
+        """Whether the order depends on how the source's records are stored (`BlockSource`)."""
+        return False
+
+    @property
     def run_seed(self) -> int | None:
         """The seed of the run, if this step sets one."""
         return None
+
+    @property
+    def draws(self) -> bool:
+        """Whether what a row holds depends on random draws, which differ between epochs."""
+        return False
 
     @property
     def varying_columns(self) -> frozenset[str]:
@@ -89,8 +103,8 @@ class Step(Immutable, ABC):
         """The node of this step over `child`."""
 
     def __str__(self) -> str:
-        given = ((f, getattr(self, f.name)) for f in fields(self))
-        shown = ((f.name, v) for f, v in given if v is not None and not (v is False and f.default is False))
+        values = ((f, getattr(self, f.name)) for f in fields(self))
+        shown = ((f.name, v) for f, v in values if v is not None and v != () and not (v is False is f.default))
         return ", ".join(f"{name}={_short(v)}" for name, v in shown)
 
 
@@ -119,6 +133,13 @@ class Finish(Protocol):
         ...
 
 
+@runtime_checkable
+class NamesIds(Protocol):
+    """A `Finish` that renames or removes columns of token ids."""
+
+    def ids(self, ids: frozenset[str]) -> frozenset[str]: ...
+
+
 class BatchStep(Step):
     """A step that works on batches: with `batches_only` always, otherwise when it comes after `.batch()`."""
 
@@ -139,6 +160,13 @@ def integer_field(step: Step, name: str, least: int | None, expected: str, fix: 
     if number is None or (least is not None and number < least):
         raise UsageError(expected, got=repr(value), fix=fix)
     object.__setattr__(step, name, number)
+
+
+def column_field(step: Step, name: str = "column") -> None:
+    """Refuses a field that should hold the name of a column and is no string."""
+    value = getattr(step, name)
+    if not isinstance(value, str):
+        raise UsageError(f"the name of a column for {name}= in .{step.name}()", got=repr(value), fix=f'{name}="x"')
 
 
 def _plain(value: Any) -> Any:

@@ -54,8 +54,8 @@ class Bucket(PlannedStep):
                 got=f"{batch_size!r} and {sizes!r}",
                 fix=".bucket([128, 512], batch_size=32), or sizes=[64, 16, 8] with one more for longer records",
             )
-        given = [batch_size] * (len(boundaries) + 1) if batch_size is not None else list(sizes or ())
-        return cls(tuple(boundaries), tuple(given), remainder, balance, pad_id, side)
+        per_bucket = [batch_size] * (len(boundaries) + 1) if batch_size is not None else list(sizes or ())
+        return cls(tuple(boundaries), tuple(per_bucket), remainder, balance, pad_id, side)
 
     def __post_init__(self) -> None:
         bucket_of([], self.boundaries)

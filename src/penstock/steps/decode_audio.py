@@ -2,33 +2,33 @@
 
 With `duration` every row has the same length: the place of the slice is drawn from (seed, epoch, record) before the
 file is opened, only that slice is read (a seek, not a decode of what comes before, where the format allows), and short
-files are filled up with silence. Without it rows are ragged: `.pad()` or `.bucket()` makes arrays of them. `lengths`
-is how much of each row is sound. A bad file is a bad record: the error names the file.
+files are filled up with silence. Without it rows are ragged, features an array per row: `.pad()` or `.bucket()` makes
+arrays of them. `lengths` is how much of each row is sound. A bad file is a bad record: the error names the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.codecs.audio import features as sound
+from penstock.codecs.audio import definitions
 from penstock.codecs.audio.decode import decode
 from penstock.codecs.audio.probe import AudioInfo, probe
 from penstock.core import randomness
-from penstock.core.columns import Columns, Ragged
+from penstock.core.columns import Columns, Ragged, strings
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
-from penstock.steps.base import Context
+from penstock.steps.audio_cuts import Cut, cut_of
+from penstock.steps.base import Context, column_field
 from penstock.steps.media import Media, MediaStep, located, payloads
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks, row_keys
 from penstock.steps.replacement import rows_asked
 
 Offset = Literal["random", "start"]
-Features = Literal["log_mel", "mel", "mfcc"]
+Features = definitions.Kind
 F32 = NDArray[np.float32]
 
 
@@ -38,7 +38,9 @@ class DecodeAudio(MediaStep):
 
     `duration` seconds from a "random" `offset` or from the "start"; None is the full file. `mono` is the mean of the
     channels, (n, samples); `mono=False` returns (n, samples, `channels`), and repeats the channel of a mono file.
-    `features` returns (n, bands, frames) instead, of the row filled up with silence, and `lengths` in frames.
+    `features` returns (n, bands, frames) instead, of the row filled up with silence, and `lengths` in frames; without a
+    duration an array (bands, frames) per row. `mel` is whose definition they follow: see `codecs.audio.definitions`.
+    `cut` names two columns, start and duration in seconds: each row is that part of its file, and only it is decoded.
     `mask=True` adds a column `mask`, True where there is sound; it is padded with the samples.
     """
 
@@ -55,12 +57,15 @@ class DecodeAudio(MediaStep):
     mask: bool = False
     column: str = "audio"
     out: str = "audio"
+    mel: definitions.Definition | None = None
+    cut: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:
         return "decode_audio"
 
     def __post_init__(self) -> None:
+        column_field(self)
         for name in ("sample_rate", "channels", "n_mels", "n_mfcc", "n_fft", "hop"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -72,39 +77,59 @@ class DecodeAudio(MediaStep):
             )
         if self.duration is not None and not self.samples > 0:
             raise UsageError("a duration= of at least one sample", got=repr(self.duration), fix="seconds: duration=1.5")
-        if self.duration is None and (self.features or not self.mono):
+        if self.duration is None and not self.mono:
             raise UsageError(
-                "duration= with features or several channels: their rows must be of one length",
-                got=f"features={self.features!r}, mono={self.mono}",
-                fix="duration=4.0; or .pad() the samples first and compute features in .map_batches() after it",
+                "duration= with several channels: their rows must be of one length",
+                got=f"mono={self.mono}",
+                fix="duration=4.0, or mono=True",
             )
         if self.features and not self.mono:
             raise UsageError("mono=True with features", got="mono=False")
+        if self.mel not in (*get_args(definitions.Definition), None) or (self.mel and not self.features):
+            got = f"mel={self.mel!r}, features={self.features!r}"
+            raise UsageError(f"mel= one of {get_args(definitions.Definition)}, with features=", got=got)
+        if self.cut is not None and (len(self.cut) != 2 or not all(isinstance(name, str) for name in self.cut)):
+            fix = 'cut=("start", "duration")'
+            raise UsageError("cut= as the names of two columns, start and duration", got=repr(self.cut), fix=fix)
         if self.features:
-            self.featured(np.zeros(self.samples, np.float32))
+            sizes = {"sample_rate": self.sample_rate, "n_fft": self.n_fft, "hop": self.hop}
+            definitions.check(self.mel, self.features, **sizes)
+            self.featured(np.zeros(self.samples or self.n_fft, np.float32))
+
+    def spec(self) -> dict[str, Any]:
+        """Without `mel` and `cut` where they are not used, as before they existed: fingerprints stay."""
+        return {name: value for name, value in super().spec().items() if name not in ("mel", "cut") or value}
 
     @property
     def samples(self) -> int:
         """Samples of a row, if all rows have the same number."""
         return round((self.duration or 0) * self.sample_rate)
 
+    @property
+    def draws(self) -> bool:
+        return self.duration is not None and self.offset == "random"
+
     def build(self, child: Node, context: Context) -> Node:
         return _Decoded(child, self, randomness.key(context.seed, self.name, context.place))
 
-    def start(self, info: AudioInfo, key: randomness.U64) -> float:
+    def start(self, info: AudioInfo, key: randomness.U64, cut: Cut | None = None) -> float:
         """Where the slice of one file begins, in seconds; the start where the file is short or its length unknown."""
-        room = info.frames - round((self.duration or 0) * info.sample_rate)
+        if cut is not None:
+            cut.check(info)
+        first, frames = (0.0, info.frames) if cut is None else (cut.start, round(cut.duration * info.sample_rate))
+        room = frames - round((self.duration or 0) * info.sample_rate)
         if self.offset == "start" or self.duration is None or room <= 0:
-            return 0.0
-        return float(randomness.integers(key, 0, room + 1)[0]) / info.sample_rate
+            return first
+        return first + float(randomness.integers(key, 0, room + 1)[0]) / info.sample_rate
 
-    def apply(self, medias: list[Media], keys: randomness.U64) -> Columns:
+    def apply(self, medias: list[Media], keys: randomness.U64, columns: Columns) -> Columns:
         """Columns of these files; `BadRecords` names each bad one."""
         rows: list[F32] = []
         errors: list[RecordError] = []
         for row, media in enumerate(medias):
             try:
-                rows.append(self._one(media, keys[row : row + 1]))
+                cut = None if self.cut is None else cut_of(columns, self.cut, row)
+                rows.append(self._one(media, keys[row : row + 1], cut))
             except RecordError as error:
                 error.row = row
                 errors.append(error.with_traceback(None))  # its frames would keep what was decoded so far
@@ -113,7 +138,13 @@ class DecodeAudio(MediaStep):
         return self._columns(rows)
 
     def _columns(self, rows: list[F32]) -> Columns:
-        lengths = np.array([min(len(row), self.samples or len(row)) for row in rows], np.int64)
+        lengths = np.array(
+            [min(row.shape[-1 if self.ragged else 0], self.samples or 1 << 62) for row in rows], np.int64
+        )
+        if self.ragged:
+            made_rows: Columns = {self.out: strings(rows), "lengths": lengths}
+            masks = [np.ones(n, bool) for n in lengths.tolist()]
+            return made_rows | ({"mask": Ragged.of(masks, np.bool_)} if self.mask else {})
         if self.duration is None:
             ragged = Ragged.of(rows, np.float32)
             columns: Columns = {self.out: ragged, "lengths": lengths}
@@ -126,19 +157,31 @@ class DecodeAudio(MediaStep):
         if self.features:
             made = self.featured(filled)
             width = int(made.shape[2])
-            lengths = np.minimum(1 + lengths // self.hop, width)
+            lengths = np.minimum(definitions.frames_of(lengths, self.hop, self.mel), width)
         out: Columns = {self.out: made, "lengths": lengths}
         return out | ({"mask": np.arange(width) < lengths[:, None]} if self.mask else {})
 
-    def _one(self, media: Media, key: randomness.U64) -> F32:
+    @property
+    def ragged(self) -> bool:
+        """Whether rows are features of different lengths."""
+        return self.features is not None and self.duration is None
+
+    def _one(self, media: Media, key: randomness.U64, cut: Cut | None) -> F32:
+        lengths = [d for d in (self.duration, None if cut is None else cut.duration) if d is not None]
         samples = decode(
             media,
-            start=lambda info: self.start(info, key),
-            duration=self.duration,
+            start=lambda info: self.start(info, key, cut),
+            duration=min(lengths, default=None),
             sample_rate=self.sample_rate,
             mono=self.mono,
             limits=self.limits,
         )
+        if self.ragged:
+            least = definitions.shortest(self.n_fft, self.mel)
+            if len(samples) < least:
+                fix = "min_duration= leaves short recordings out"
+                raise RecordError(f"at least {least} samples for features", got=f"{len(samples)}", fix=fix)
+            return self.featured(samples)
         if self.mono or samples.shape[1] == self.channels:
             return samples
         if samples.shape[1] != 1:
@@ -148,11 +191,11 @@ class DecodeAudio(MediaStep):
 
     def featured(self, samples: F32) -> F32:
         """Features of rows of samples."""
-        shared: dict[str, Any] = {"n_fft": self.n_fft, "hop": self.hop, "n_mels": self.n_mels, "pad": "constant"}
-        if self.features == "mfcc":
-            return sound.mfcc(samples, self.sample_rate, n_mfcc=self.n_mfcc, **shared)
-        function: Callable[..., F32] = sound.log_mel if self.features == "log_mel" else sound.mel_spectrogram
-        return function(samples, self.sample_rate, **shared)
+        assert self.features is not None
+        return definitions.features(
+            samples, self.sample_rate, self.features, self.mel, n_fft=self.n_fft, hop=self.hop, n_mels=self.n_mels,
+            n_mfcc=self.n_mfcc,
+        )  # fmt: skip
 
 
 class _Decoded(ContentNode):
@@ -168,17 +211,23 @@ class _Decoded(ContentNode):
         if not len(used):
             return Fetched({}, used)
         with rows_asked(picks, used), located(self.child, used):
-            made = self.step.apply(self._medias(columns), row_keys(self.base, used))
+            made = self.step.apply(self._medias(columns), row_keys(self.base, used), columns)
         return Fetched(made | {name: c for name, c in columns.items() if name != self.step.column}, used)
+
+    def encoded(self, picks: Picks) -> dict[str, Any]:
+        return self.child.encoded(picks) | {self.step.out: self._medias(self.child.fetch(picks).columns)[0]}
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         """Also the slice of the row, where its file has a readable header."""
         facts = self.child.explain(picks)
         try:
-            info = probe(self._medias(self.child.fetch(picks).columns)[0], limits=self.step.limits)
+            columns = self.child.fetch(picks).columns
+            info = probe(self._medias(columns)[0], limits=self.step.limits)
+            cut = None if self.step.cut is None else cut_of(columns, self.step.cut, 0)
+            start = self.step.start(info, row_keys(self.base, picks), cut)
         except PenstockError:  # `fetch` reports the bad file; the facts so far are still valid
             return facts
         facts["seconds"] = info.seconds
-        if self.step.duration is not None:
-            facts["start"] = self.step.start(info, row_keys(self.base, picks))
+        if self.step.duration is not None or cut is not None:
+            facts["start"] = start
         return facts

@@ -15,6 +15,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.augment.operations.fit import Letterbox
+from penstock.augment.points import Boxes, Keypoints, declared
 from penstock.codecs.image.arrays import CHANNELS
 from penstock.codecs.image.batch import fill_row
 from penstock.codecs.image.decode import ImageOptions, Picture, probe_picture
@@ -28,7 +30,8 @@ from penstock.core.buffers import Buffers
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.sources.folders import FilePath, ImageFolder
-from penstock.steps.base import Context
+from penstock.steps.base import Context, column_field
+from penstock.steps.image_points import Placement, moved_columns
 from penstock.steps.media import Media, MediaStep, located, pictures
 from penstock.steps.node import ContentNode, Fetched, Node, SourceNode, WrapperNode
 from penstock.steps.picks import Picks, row_keys
@@ -38,7 +41,7 @@ from penstock.storage.small_files import Arena, read_whole
 _local = threading.local()
 _NAME_IT = 'name it: .decode_images(224, column="jpg")'
 
-Crop = Literal["random", "center"]
+Crop = Literal["random", "center", "letterbox"]
 ChannelOrder = Literal["NHWC", "NCHW"]
 Pixels = Literal["float32", "uint8"]
 
@@ -48,9 +51,11 @@ class DecodeImages(MediaStep):
     """Pictures of `size` (a side, or (height, width)) in the column `out`; the column of bytes is removed.
 
     `crop="center"` is the largest centred box of the target's shape, `share` of its sides (often 0.875 in evaluation);
-    None resizes the full picture. "random" is the random resized crop of most training recipes: `scale` of the area,
-    `ratio` width/height. `flip` is the probability of a mirror image: 0.5 with a random crop, else 0.
+    None resizes the full picture, "letterbox" keeps its ratio and fills the rest with `fill` (`mask_fill` in masks).
+    "random" is the random resized crop of most training recipes: `scale` of the area, `ratio` width/height.
+    `flip` is the probability of a mirror image: 0.5 with a random crop, else 0.
     `masks` names columns of masks, decoded with the crop and the flip of their picture to uint8 (n, height, width).
+    `boxes` and `keypoints` are columns of coordinates in the picture as displayed (as stored with `exif="ignore"`).
     float32 is `(pixels / 255 - mean) / std`; uint8 is the pixels. `exif="apply"` turns pictures upright.
     """
 
@@ -71,6 +76,10 @@ class DecodeImages(MediaStep):
     column: str = "bytes"
     out: str = "image"
     masks: tuple[str, ...] = ()
+    boxes: tuple[Boxes, ...] = ()
+    keypoints: tuple[Keypoints, ...] = ()
+    fill: float = 0.0
+    mask_fill: int = 0
 
     @property
     def name(self) -> str:
@@ -80,11 +89,14 @@ class DecodeImages(MediaStep):
     def of(cls, size: int | tuple[int, int], **options: Any) -> DecodeImages:
         """Completes the arguments of `Pipeline.decode_images`."""
         pair: Any = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, list) else size
-        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
-        given["masks"] = (given["masks"],) if isinstance(given["masks"], str) else given["masks"]
-        return cls(pair, **given)
+        chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+        chosen["masks"] = (chosen["masks"],) if isinstance(chosen["masks"], str) else chosen["masks"]
+        for name, kind in (("boxes", Boxes), ("keypoints", Keypoints)):
+            chosen[name] = declared(chosen.get(name) or (), kind, "decode_images(...)")
+        return cls(pair, **chosen)
 
     def __post_init__(self) -> None:
+        column_field(self)
         sides: Any = self.size if isinstance(self.size, tuple) and len(self.size) == 2 else (None,)
         if any(isinstance(side, bool) or not isinstance(side, int) or side < 1 for side in sides):
             got = f"{self.size!r}, {type(self.size).__name__}"
@@ -104,6 +116,9 @@ class DecodeImages(MediaStep):
                 got='dtype="uint8"',
                 fix="leave them out and normalise on the device",
             )
+        if not 0 <= self.fill <= 1 or isinstance(self.mask_fill, bool) or not 0 <= self.mask_fill <= 255:
+            got = f"fill={self.fill!r}, mask_fill={self.mask_fill!r}"
+            raise UsageError("fill from 0 (black) to 1 (white) and mask_fill from 0 to 255", got=got)
         unused = _unused(self)
         if unused:
             name, needed = unused
@@ -116,39 +131,64 @@ class DecodeImages(MediaStep):
         crop_params(np.zeros(0, np.uint64), [], [], self.scale, self.ratio)
 
     def spec(self) -> dict[str, Any]:
-        """Without `masks` where there are none, as before they existed: fingerprints stay."""
-        return {name: value for name, value in super().spec().items() if name != "masks" or value}
+        """Without masks, boxes and keypoints where there are none, as before they existed: fingerprints stay."""
+        newer = ("masks", "boxes", "keypoints", "fill", "mask_fill")
+        return {name: value for name, value in super().spec().items() if name not in newer or value}
+
+    @property
+    def joint(self) -> bool:
+        """Whether other columns move with the picture."""
+        return bool(self.masks or self.boxes or self.keypoints)
 
     @property
     def mirror(self) -> float:
         """Probability of a mirror image."""
         return (0.5 if self.crop == "random" else 0.0) if self.flip is None else float(self.flip)
 
+    @property
+    def draws(self) -> bool:
+        return self.crop == "random" or self.mirror > 0
+
     def build(self, child: Node, context: Context) -> Node:
         return _Decoded(child, self, randomness.key(context.seed, self.name, context.place))
 
-    def boxes(self, infos: list[ImageInfo], keys: randomness.U64) -> NDArray[np.int64] | None:
-        """The crop box of each picture; None for full pictures."""
-        if self.crop is None:
-            return None
+    def _sizes(self, infos: list[ImageInfo]) -> NDArray[np.int64]:
+        """Height and width of each picture, as crops and boxes see it: (n, 2)."""
         sides = [info.oriented if self.exif == "apply" else (info.height, info.width) for info in infos]
-        heights, widths = np.array(sides, np.int64).reshape(-1, 2).T
+        return np.array(sides, np.int64).reshape(-1, 2)
+
+    def crops(self, infos: list[ImageInfo], keys: randomness.U64) -> NDArray[np.int64] | None:
+        """The crop box of each picture; None for full pictures."""
+        if self.crop in (None, "letterbox"):
+            return None
+        heights, widths = self._sizes(infos).T
         if self.crop == "random":
             return crop_params(keys, heights, widths, self.scale, self.ratio)
         return center_crop_params(heights, widths, self.size[1] / self.size[0], self.share)
 
-    def apply(
-        self, columns: Columns, keys: randomness.U64, buffers: Buffers, own: bool = False
-    ) -> dict[str, NDArray[Any]]:
-        """The arrays of these pictures and their masks; `BadRecords` names the bad ones.
+    def inside(self, infos: list[ImageInfo]) -> NDArray[np.int64] | None:
+        """Where in `size` the picture of a letterbox is: (n, 4); None for other crops."""
+        if self.crop != "letterbox":
+            return None
+        inner = np.array([Letterbox(self.size).inner(size) for size in self._sizes(infos).tolist()]).reshape(-1, 2)
+        return np.concatenate([(np.array(self.size) - inner) // 2, inner], 1)
+
+    def apply(self, columns: Columns, keys: randomness.U64, buffers: Buffers, own: bool = False) -> dict[str, Any]:
+        """The arrays of these pictures and what moves with them; `BadRecords` names the bad ones.
 
         Headers are read before anything is decoded. `own`: no other code reads the bytes.
         """
         datas, infos = self._look(pictures(columns, self.column, _NAME_IT))
-        boxes = self.boxes(infos, keys)
+        boxes = self.crops(infos, keys)
         flips = flip_params(keys, self.mirror).tolist() if self.mirror else [False] * len(datas)
         crops = [None] * len(datas) if boxes is None else boxes.tolist()
-        made = {self.out: self._decode(datas, infos, crops, flips, buffers, own)}
+        points: dict[str, Any] = {}
+        if self.boxes or self.keypoints:
+            sizes = self._sizes(infos)
+            cut = np.concatenate([0 * sizes, sizes], 1) if boxes is None else boxes
+            placed = Placement(sizes, cut, self.size, flips, self.inside(infos))
+            points = moved_columns(columns, self.boxes, self.keypoints, placed)
+        made: dict[str, Any] = {self.out: self._decode(datas, infos, crops, flips, buffers, own)} | points
         for name in self.masks:
             made[name] = self._masks(self._look(pictures(columns, name, _NAME_IT))[0], infos, crops, flips)
         return made
@@ -156,15 +196,20 @@ class DecodeImages(MediaStep):
     def _masks(
         self, datas: list[Picture], infos: list[ImageInfo], crops: list[Any], flips: list[bool]
     ) -> NDArray[np.uint8]:
-        out = np.empty((len(datas), *self.size), np.uint8)
+        out = np.full((len(datas), *self.size), self.mask_fill, np.uint8)
+        inside = self.inside(infos)
         errors: list[RecordError] = []
         for row, (data, info, crop, flip) in enumerate(zip(datas, infos, crops, flips, strict=True)):
             size = info.oriented if self.exif == "apply" else (info.height, info.width)
             box = None if crop is None else tuple(crop)
             try:
-                out[row] = decode_mask(
-                    data, size, box, self.size, flip=flip, exif=self.exif, strict=self.strict, limits=self.limits
+                y, x, height, width = (0, 0, *self.size) if inside is None else inside[row].tolist()
+                place = out[row, y : y + height, x : x + width]
+                place[...] = decode_mask(
+                    data, size, box, (height, width), exif=self.exif, strict=self.strict, limits=self.limits
                 )
+                if flip:
+                    out[row] = out[row, :, ::-1].copy()
             except RecordError as error:
                 error.row = row
                 errors.append(error.with_traceback(None))
@@ -181,9 +226,12 @@ class DecodeImages(MediaStep):
         shape = (len(datas), *self.size, CHANNELS[self.mode])
         out = buffers.empty(shape, np.dtype(np.uint8 if planes else self.dtype))
         errors: list[RecordError] = []
+        inside = self.inside(infos)
+        boxes = [None] * len(datas) if inside is None else inside.tolist()
+        fill = round(self.fill * 255)
         for row, (place, data, info, crop, flip) in enumerate(zip(out, datas, infos, crops, flips, strict=True)):
             try:
-                fill_row(place, data, how, crop, flip, self.mean, self.std, info=info)
+                fill_row(place, data, how, crop, flip, self.mean, self.std, info=info, inside=boxes[row], fill=fill)
             except RecordError as error:
                 error.row = row
                 errors.append(error.with_traceback(None))  # its frames would keep what was decoded so far
@@ -227,7 +275,7 @@ def _planes(pixels: NDArray[np.uint8], out: NDArray[Any], step: DecodeImages) ->
 def _unused(step: DecodeImages) -> tuple[str, str] | None:
     """An option that the chosen crop would ignore, and the crop that uses it."""
     usual = {field.name: field.default for field in fields(step)}
-    users = {"scale": "random", "ratio": "random", "share": "center"}
+    users = {"scale": "random", "ratio": "random", "share": "center", "fill": "letterbox", "mask_fill": "letterbox"}
     return next(((n, c) for n, c in users.items() if getattr(step, n) != usual[n] and step.crop != c), None)
 
 
@@ -247,7 +295,7 @@ class _Decoded(ContentNode):
         super().__init__(child)
         self.step, self.base = step, base
         self.buffers = Buffers()
-        self.files = _files_of(child) if step.column == "bytes" and not step.masks else None
+        self.files = _files_of(child) if step.column == "bytes" and not step.joint else None
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks) if self.files is None else (self._borrowed(self.files, picks), picks)
@@ -267,6 +315,10 @@ class _Decoded(ContentNode):
         arena.clear()
         return files.borrow(picks.record, arena)
 
+    def encoded(self, picks: Picks) -> dict[str, Any]:
+        found = pictures(self.child.fetch(picks).columns, self.step.column, _NAME_IT)
+        return self.child.encoded(picks) | {self.step.out: found[0]}
+
     def explain(self, picks: Picks) -> dict[str, Any]:
         """Also the crop and the mirror of the row, where its picture has a readable header."""
         facts = self.child.explain(picks)
@@ -275,10 +327,13 @@ class _Decoded(ContentNode):
         except PenstockError:  # `fetch` reports the bad file; the facts so far are still valid
             return facts
         keys = row_keys(self.base, picks)
-        boxes = self.step.boxes(infos, keys)
+        boxes = self.step.crops(infos, keys)
         facts["size"] = list(infos[0].oriented)
         if boxes is not None:
             facts["crop"] = boxes[0].tolist()
+        inside = self.step.inside(infos)
+        if inside is not None:
+            facts["inside"] = inside[0].tolist()
         if self.step.mirror:
             facts["flip"] = bool(flip_params(keys, self.step.mirror)[0])
         return facts

@@ -27,6 +27,7 @@ from penstock.codecs.npy import read_npy
 from penstock.core.columns import Column, stack, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS
+from penstock.core.signals import surface
 from penstock.sources.json_fields import exact, shallow
 from penstock.steps.base import Context, Step
 from penstock.steps.media import located
@@ -87,6 +88,7 @@ def _decode(column: Column, name: str, errors: list[RecordError]) -> Column:
         try:
             values.append(decode(data) if decode is not None and isinstance(data, bytes) else data)
         except (ValueError, UnicodeDecodeError) as error:
+            surface(error)
             got = f"{str(error)[:120]}: {bytes(data[:40])!r}"
             fix = "repair the shard, or leave the part as bytes: decode=False"
             errors.append(RecordError(f"a part {name!r} that matches its extension", got=got, fix=fix, row=row))

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.core.columns import Columns
 from penstock.steps.loss_runs import IGNORE
-from penstock.steps.picks import I64, BlockLayout
+from penstock.steps.picks import I64, BlockLayout, Picks
 
 
 class Bounds(NamedTuple):
@@ -40,6 +40,14 @@ class BatchColumns(Protocol):
     def add(self, columns: Columns, layout: BlockLayout | None, labels: int) -> Columns: ...
 
 
+class Spares(Protocol):
+    """The records that may replace a rejected one without another block being read."""
+
+    def near(self, picks: Picks) -> tuple[I64, I64]:
+        """The first record and the number of records, for each row; 0 records: any row may replace it."""
+        ...
+
+
 @dataclass(frozen=True)
 class RowFacts:
     """Facts that hold for every row of a node. Steps change them with `dataclasses.replace`."""
@@ -49,7 +57,18 @@ class RowFacts:
     own_labels: bool = False  # labels were made by Penstock, from the tokens
     certain: bool = True  # picks alone determine what `fetch` returns: no filter, no user function
     even: bool = False  # all rows have the same number of bytes
+    one_copy: bool = False  # the columns of a batch are one copy of the rows that were read
     weighs: bool = False  # `Node.costs` is known
     stretches: I64 | None = None  # rows of each stretch that is read from one place; a shuffle stays near these
+    blocks: I64 | None = None  # rows of each block that the source declares; a lane shuffle follows these
+    numbered: bool = False  # row n is record n of the source
+    spares: Spares | None = None  # where the replacement of a rejected row is drawn from; None: from all rows
+    lanes: bool = False  # rows are assigned to ranks by lane: `Node.lanes`
     ahead: int = 1 << 14  # rows to pick in one call: many where a pick is arithmetic, fewer where it costs memory
+    sources: int = 1  # sources that the rows of a batch may come from: with many, more rows in one read cost less each
+    width: int | None = None  # tokens of every row, padding included, where rows have one length
     per_batch: BatchColumns | None = None
+    moves: bool = False  # the record at a position may be another one in another epoch
+    rejects: bool = False  # a step rejects rows: a position may hold another record than the plan says, or none
+    unread: str = ""  # what to write to read the columns of the source that are not read
+    draws: bool = False  # what a row holds depends on random draws, which differ between epochs

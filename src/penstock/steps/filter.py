@@ -30,6 +30,7 @@ class Filter(Step):
     """`function(record) -> bool`, or with `batched` `function(columns) -> bool array`."""
 
     changes_content: ClassVar[bool] = True
+    rejects: ClassVar[bool] = True
     selects: ClassVar[bool] = True
 
     function: Callable[..., Any]
@@ -51,7 +52,7 @@ class _Filtered(ContentNode):
         self.base = randomness.key(context.seed, "filter", context.place)
 
     def fetch(self, picks: Picks) -> Fetched:
-        return keep_or_replace(self._attempt, self.child, picks, self.base, "the filter", self.on_reject)
+        return keep_or_replace(self._attempt, self.child, picks, self.base, "the filter", self.on_reject, self.spares)
 
     def _attempt(self, picks: Picks) -> Kept:
         columns, used = self.child.fetch(picks)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.core.errors import UsageError
 from penstock.steps.base import Context, Step, integer_field
@@ -58,6 +61,9 @@ class _Skipped(WrapperNode):
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return self.child.pick(position + self.count, epoch)
 
+    def lanes(self, position: I64, epoch: Epoch) -> NDArray[np.uint16]:
+        return self.child.lanes(position + self.count, epoch)
+
 
 @dataclass(frozen=True)
 class Repeat(Step):
@@ -83,6 +89,7 @@ class _Repeated(WrapperNode):
         self.rows = rows
         self.times = times
         self.size = None if times is None else rows * times
+        self.facts = replace(self.facts, spares=child.facts.spares)
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         turn = position // self.rows
@@ -92,3 +99,8 @@ class _Repeated(WrapperNode):
             return self.child.pick(position - turn * self.rows, inner)
         only = first if self.times is None else first + epoch * self.times
         return self.child.pick(position - first * self.rows, only)
+
+    def lanes(self, position: I64, epoch: Epoch) -> NDArray[np.uint16]:
+        turn = position // self.rows
+        inner = turn if self.times is None else turn + epoch * self.times
+        return self.child.lanes(position - turn * self.rows, inner)

@@ -31,6 +31,10 @@ class Map(Step):
     def __post_init__(self) -> None:
         check_function(self.function, "map")
 
+    @property
+    def draws(self) -> bool:
+        return has_parameter(self.function, "rng")
+
     def build(self, child: Node, context: Context) -> Node:
         return _Mapped(child, self.function, randomness.key(context.seed, "map", context.place))
 

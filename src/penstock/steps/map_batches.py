@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from penstock.core import randomness
 from penstock.core.columns import Column, Columns, Ragged, rows_of, stack
@@ -18,6 +18,15 @@ from penstock.steps.facts import RowFacts
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks, row_keys
 from penstock.steps.user_functions import check_function, failed_on_block, function_name, has_parameter
+
+
+@runtime_checkable
+class DrawsParameters(Protocol):
+    """A function of `map_batches` that can say what it drew for a row, for `loader.why`."""
+
+    def drawn(self, columns: Columns, keys: randomness.U64) -> dict[str, list[Any]]:
+        """The random parameters of the first row, as plain values: a list of steps for each column."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,10 @@ class MapBatches(BatchStep):
     def __post_init__(self) -> None:
         check_function(self.function, "map_batches")
 
+    @property
+    def draws(self) -> bool:
+        return has_parameter(self.function, "keys")
+
     def build(self, child: Node, context: Context) -> Node:
         if self.whole:
             raise UsageError(
@@ -84,6 +97,18 @@ class _MappedBlocks(ContentNode):
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
         return Fetched(self.step.apply(columns, used, self.base) if len(used) else {}, used)
+
+    def explain(self, picks: Picks) -> dict[str, Any]:
+        """Also what a function drew that can say so, like `Augment`."""
+        facts, function = self.child.explain(picks), self.step.function
+        if not isinstance(function, DrawsParameters):
+            return facts
+        try:
+            columns, used = self.child.fetch(picks)
+            made, before = function.drawn(columns, row_keys(self.base, used)), facts.get("drawn", {})
+            return facts | {"drawn": before | {name: [*before.get(name, ()), *steps] for name, steps in made.items()}}
+        except PenstockError:  # `fetch` reports it; the facts so far are still valid
+            return facts
 
 
 def _checked_columns(made: Any, function: Any, rows: int) -> Columns:

@@ -24,6 +24,7 @@ from penstock.steps.node import Node
 from penstock.steps.picks import Picks
 from penstock.steps.replacement import locate
 
+ENCODED = (bytes, bytearray, memoryview, FilePath)
 Media = bytes | bytearray | memoryview | FilePath
 
 
@@ -44,17 +45,7 @@ class MediaStep(Step):
 
 def pictures(columns: Columns, name: str, fix: str) -> list[Media | NDArray[Any]]:
     """The encoded images of a column, or arrays of pixels; `BadRecords` lists rows that hold neither."""
-    found: list[Media | NDArray[Any]] = []
-    errors: list[RecordError] = []
-    for row, value in enumerate(_column(columns, name, "decode_images", fix)):
-        data = value.get("bytes") if isinstance(value, dict) else value
-        if isinstance(data, bytes | bytearray | memoryview | FilePath | np.ndarray):
-            found.append(data)
-        else:
-            errors.append(_not_bytes(name, value, row))
-    if errors:
-        raise BadRecords(errors)
-    return found
+    return _values(columns, name, "decode_images", fix, (*ENCODED, np.ndarray))
 
 
 def payloads(columns: Columns, name: str, verb: str, fix: str) -> list[Media]:
@@ -64,11 +55,16 @@ def payloads(columns: Columns, name: str, verb: str, fix: str) -> list[Media]:
     >>> payloads({"image": strings([b"1", {"bytes": b"2", "path": None}])}, "image", "decode_images", "")
     [b'1', b'2']
     """
-    found: list[Media] = []
+    return _values(columns, name, verb, fix, ENCODED)
+
+
+def _values(columns: Columns, name: str, verb: str, fix: str, kinds: tuple[type, ...]) -> list[Any]:
+    """The values of a column, or their `bytes`; `BadRecords` lists those of other kinds."""
+    found: list[Any] = []
     errors: list[RecordError] = []
     for row, value in enumerate(_column(columns, name, verb, fix)):
         data = value.get("bytes") if isinstance(value, dict) else value
-        if isinstance(data, bytes | bytearray | memoryview | FilePath):
+        if isinstance(data, kinds):
             found.append(data)
         else:
             errors.append(_not_bytes(name, value, row))
@@ -91,8 +87,8 @@ def _not_bytes(name: str, value: Any, row: int) -> RecordError:
         got = f"a path: {path[:80]!r}"
         at = f"row[{name!r}]" + ("['path']" if isinstance(value, dict) else "")
         fix = (
-            "a path inside data is never opened, since the data is not trusted; if you trust it, put this before: "
-            f".map(lambda row: {{**row, {name!r}: pathlib.Path({at}).read_bytes()}})"
+            "a path inside data is never opened unless you name the folder that it must be in: media_root=...; or, if "
+            f"you trust the data: .map(lambda row: {{**row, {name!r}: pathlib.Path({at}).read_bytes()}})"
         )
     elif isinstance(value, dict):
         got = f"a struct without bytes: {', '.join(map(str, list(value)[:5]))}"

@@ -6,115 +6,60 @@ has is arithmetic, so any step of any run can be computed at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from penstock.core.columns import Columns, scatter
-from penstock.core.errors import UsageError
 from penstock.order.mix import Mixture
-from penstock.steps.facts import Bounds, RowFacts
-from penstock.steps.node import Fetched, Node, SourceNode
-from penstock.steps.picks import I64, Epoch, Picks, rows_at
-from penstock.steps.replacement import places_of
+from penstock.steps.branches import SPREAD, Branches, Place
+from penstock.steps.node import Node
+from penstock.steps.picks import I64, Epoch, Picks
 
 
-class Mixed(Node):
+class Mixed(Branches):
     """Several nodes as one sequence."""
 
-    def __init__(self, children: Sequence[Node], mixture: Mixture, size: int | None) -> None:
-        self.children, self.mixture, self.size = list(children), mixture, size
-        facts = [child.facts for child in children]
-        per_batch = facts[0].per_batch
-        self.facts = RowFacts(
-            ids=frozenset().union(*(f.ids for f in facts)),
-            bounds=Bounds(min(f.bounds.least for f in facts), max(f.bounds.most for f in facts)),
-            own_labels=all(f.own_labels for f in facts),
-            certain=all(f.certain for f in facts),
-            weighs=all(f.weighs for f in facts),
-            per_batch=per_batch if all(f.per_batch == per_batch for f in facts) else None,
-        )
-        counts = [sum(1 for _ in c.leaves()) for c in children]
-        self.first = [next(c.leaves()).number for c in children]
-        self.last = [first + count for first, count in zip(self.first, counts, strict=True)]
+    where_from: ClassVar[str] = "mixture_source"
+    noun: ClassVar[str] = "a mixture"
 
-    def pick(self, position: I64, epoch: Epoch) -> Picks:
-        run = position if self.size is None else position + epoch * self.size
-        source, draw = self.mixture.pick(run)
-        record, passes, leaf = (np.empty(len(position), np.int64) for _ in range(3))
-        for k, child in enumerate(self.children):
-            where = np.flatnonzero(source == k)
-            if not len(where):
-                continue
-            rows = child.size
-            turn = np.zeros(len(where), np.int64) if rows is None else draw[where] // rows
-            inner = child.pick(draw[where] if rows is None else draw[where] - turn * rows, _one(turn))
-            record[where], passes[where] = inner.record, inner.epoch
-            leaf[where] = self.first[k] if inner.leaf is None else inner.leaf
-        return Picks(record, passes, leaf)
+    def __init__(self, children: Sequence[Node], mixture: Mixture, size: int | None, names: Sequence[str] = ()) -> None:
+        super().__init__(children, size)
+        self.names = names  # of the children, or none
+        self.mixture = mixture
+        self.rows = np.array([child.size or 0 for child in children], np.int64)  # 0: endless
+        self.facts = replace(self.facts, moves=True)
 
-    def fetch(self, picks: Picks) -> Fetched:
-        parts: list[tuple[I64, Columns]] = []
-        used = picks
-        for child, first, last in zip(self.children, self.first, self.last, strict=True):
-            leaf = picks.column("leaf")
-            where = np.flatnonzero((leaf >= first) & (leaf < last))
-            if not len(where):
-                continue
-            asked = picks.rows(where)
-            with rows_at(where):
-                columns, inner = child.fetch(asked)
-            if len(inner) < len(where):  # some were dropped
-                where = where[places_of(asked, inner)]
-                if not len(where):
-                    continue
-            if parts and columns.keys() != parts[0][1].keys():
-                raise UsageError(
-                    f"the same columns from every source of a mixture: {sorted(parts[0][1])}",
-                    got=f"{sorted(columns)} from source {self.children.index(child)}",
-                    fix="add the same steps to every source, or rename with .map()",
-                )
-            parts.append((where, columns))
-            used = used.put(where, inner)
-        if sum(len(where) for where, _ in parts) == len(picks):
-            return Fetched(scatter(parts, len(picks)), used)
-        places = np.sort(np.concatenate([np.empty(0, np.int64), *(where for where, _ in parts)]))
-        kept = [(np.searchsorted(places, where), columns) for where, columns in parts]
-        return Fetched(scatter(kept, len(places)) if kept else {}, used.rows(places))
+    def place(self, position: I64, epoch: Epoch) -> Place:
+        return self._place(*self._draw(position, epoch))
 
-    def count_labels(self, picks: Picks) -> int:
-        return sum(child.count_labels(picks.rows(where)) for child, where in self._parts(picks))
+    def _draw(self, position: I64, epoch: Epoch) -> tuple[I64, I64]:
+        return self.mixture.pick(position if self.size is None else position + epoch * self.size)
 
-    def costs(self, picks: Picks) -> I64:
-        out = np.zeros(len(picks), np.int64)
-        for child, where in self._parts(picks):
-            out[where] = child.costs(picks.rows(where))
-        return out
-
-    def _parts(self, picks: Picks) -> Iterator[tuple[Node, I64]]:
-        """The children that have some of these rows, and which."""
-        leaf = picks.column("leaf")
-        for child, first, last in zip(self.children, self.first, self.last, strict=True):
-            where = np.flatnonzero((leaf >= first) & (leaf < last))
-            if len(where):
-                yield child, where
-
-    def left_out(self) -> dict[str, int]:
-        """Of one pass over each."""
-        parts = [child.left_out() for child in self.children]
-        return {name: sum(part.get(name, 0) for part in parts) for name in dict.fromkeys(n for p in parts for n in p)}
+    def _place(self, source: I64, draw: I64) -> Place:
+        rows = self.rows[source]
+        turn = np.where(rows > 0, draw // np.maximum(rows, 1), 0).astype(np.int64, copy=False)
+        return Place(source, draw - turn * rows, turn)
 
     def explain(self, picks: Picks) -> dict[str, Any]:
-        leaf = int(picks.column("leaf")[0])
-        k = next(i for i, last in enumerate(self.last) if leaf < last)
-        return {"mixture_source": k} | self.children[k].explain(picks)
+        """With names: `mixture_name`, of a mixture in a mixture "web/python"; a number for what has no name."""
+        k = int(np.searchsorted(self.last, int(picks.column("leaf")[0]), "right"))
+        facts = self.children[k].explain(picks)
+        inner = facts.get("mixture_name", facts.get(self.where_from))
+        if self.names or "mixture_name" in facts:
+            name = self.names[k] if self.names else k
+            facts = facts | {"mixture_name": str(name) if inner is None else f"{name}/{inner}"}
+        return {self.where_from: k} | facts
 
-    def leaves(self) -> Iterator[SourceNode]:
-        for child in self.children:
-            yield from child.leaves()
-
-
-def _one(turn: I64) -> Epoch:
-    """A single number when all passes are the same, so that one permutation is enough."""
-    return int(turn[0]) if (turn == turn[0]).all() else turn
+    def lanes(self, position: I64, epoch: Epoch) -> NDArray[np.uint16]:
+        """Rows of a source without lanes are spread evenly between those of the others, by their draw."""
+        source, draw = self._draw(position, epoch)
+        _, row, turn = self._place(source, draw)
+        out = (draw * SPREAD).astype(np.uint16)
+        for k, child in enumerate(self.children):
+            if child.facts.lanes:
+                where = np.flatnonzero(source == k)
+                out[where] = child.lanes(row[where], turn[where])  # type: ignore[index]
+        return out

@@ -13,7 +13,7 @@ the rows hold.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
 from penstock.core.errors import StageError
-from penstock.sources.base import ColumnSource, Source, TokenSource, WindowReader
-from penstock.steps.facts import Bounds, RowFacts
+from penstock.sources.base import BlockSource, ColumnSource, PartialSource, Source, TokenSource, WindowReader
+from penstock.steps.facts import Bounds, RowFacts, Spares
 from penstock.steps.loss_runs import RUNS, with_labels
 from penstock.steps.picks import I64, Epoch, Picks
 from penstock.steps.rows import FetchedRows, Read
@@ -39,12 +39,31 @@ class Fetched(NamedTuple):
     picks: Picks
 
 
+class Reads(NamedTuple):
+    """What some rows read of a source: tokens [start, start + length) of its stream, or of other sources records.
+
+    `documents`, which may read the document table, are those of which these `columns` are read besides.
+    """
+
+    leaf: SourceNode
+    starts: I64
+    lengths: I64
+    documents: Callable[[], I64] | None = None
+    columns: tuple[str, ...] = ()
+
+
 class Node(ABC):
     """A sequence of rows: `size` rows per epoch, or None if it is endless."""
 
     size: int | None
     facts: RowFacts = RowFacts()
     batch_plan: PlannedBatches | None = None  # for steps that plan batches: `.bucket()`, `.batch_tokens()`
+    verb: str = ""  # the step that it was built for, set by `plan.build`; "" if it is a part of the node above it
+    timed: ClassVar[tuple[str, ...]] = ("pick", "fetch", "heads")  # methods that do its work, besides `open`
+
+    def inputs(self) -> Sequence[Node]:
+        """The nodes whose rows this one is made of; none for a source."""
+        return ()
 
     @abstractmethod
     def pick(self, position: I64, epoch: Epoch) -> Picks:
@@ -66,6 +85,10 @@ class Node(ABC):
         """The first `length` tokens of each row, if rows hold only tokens and the source can read them so."""
         return None
 
+    @abstractmethod
+    def reads(self, picks: Picks) -> Iterator[Reads]:
+        """What these rows read of each source, from the plan alone; a rejected record reads more."""
+
     def left_out(self) -> dict[str, int]:
         """Counts of what an epoch leaves out, by kind and reason: `documents_dropped`, `tokens_cut`, ..."""
         return {}
@@ -73,6 +96,10 @@ class Node(ABC):
     @abstractmethod
     def explain(self, picks: Picks) -> dict[str, Any]:
         """Where the one row of `picks` comes from, in plain JSON."""
+
+    def encoded(self, picks: Picks) -> dict[str, Any]:
+        """What was decoded for the one row of `picks`: the encoded file, by the column that it was decoded into."""
+        return {}
 
     @abstractmethod
     def leaves(self) -> Iterator[SourceNode]:
@@ -86,6 +113,16 @@ class Node(ABC):
         """The cost of attention for each row, from the plan alone; called only where `facts.weighs`."""
         raise StageError("a step that computes the cost of its rows from the plan", got=type(self).__name__)
 
+    def draw_spares(self, spares: Spares) -> None:  # noqa: B027 - only nodes that reject rows need them
+        """Where the replacement of a rejected row should be drawn from, in a step below this one."""
+
+    def lanes(self, position: I64, epoch: Epoch) -> NDArray[np.uint16]:
+        """Where the lane of each row is among all lanes, from 0 to 65535; called only where `facts.lanes`.
+
+        Ranks take the rows of a step in this order, so that a lane stays on one host.
+        """
+        raise StageError("a step that knows the lanes of its rows", got=type(self).__name__)
+
 
 class Heads(NamedTuple):
     """The first tokens of documents: `read(a, b)` returns rows of one length, of which `counts` tokens are theirs."""
@@ -97,15 +134,19 @@ class Heads(NamedTuple):
 class SourceNode(Node):
     """The records of one source, in their own order."""
 
+    timed = (*Node.timed, "columns_of")
+
     def __init__(self, source: Source, number: int) -> None:
         self.source = source
         self.number = number
         self.size = len(source)
-        self.facts = RowFacts()
+        sizes = source.block_sizes() if isinstance(source, BlockSource) else None
+        unread = source.unread if isinstance(source, PartialSource) else ""
+        self.facts = RowFacts(blocks=sizes, numbered=True, unread=unread)
         if isinstance(source, TokenSource):
             self.facts = replace(self.facts, bounds=Bounds.of(source.dtype, source.vocab_size))
         self.columns = tuple(source.columns) if isinstance(source, ColumnSource) else ()
-        if RUNS in self.columns:
+        if RUNS in self.columns and (isinstance(source, TokenSource) or "input_ids" in self.columns):
             bounds, ids = self.facts.bounds.with_labels(), self.facts.ids | {"input_ids", "labels"}
             self.facts = replace(self.facts, bounds=bounds, ids=ids, own_labels=True)
 
@@ -113,8 +154,19 @@ class SourceNode(Node):
         return Picks(position, epoch)
 
     def fetch(self, picks: Picks) -> Fetched:
-        columns = self.source.read(picks.record)
-        return Fetched(with_labels(columns) if RUNS in columns else columns, picks)
+        return Fetched(self.columns_of(picks.record), picks)
+
+    def columns_of(self, records: I64) -> Columns:
+        """The columns of these records."""
+        columns = self.source.read(records)
+        return with_labels(columns) if RUNS in columns and "input_ids" in columns else columns
+
+    def reads(self, picks: Picks) -> Iterator[Reads]:
+        if isinstance(self.source, TokenSource):
+            starts, lengths = self.source.starts(picks.record), self.source.lengths(picks.record)
+            yield Reads(self, starts, lengths, lambda: picks.record, self.columns)
+        else:
+            yield Reads(self, picks.record, np.ones(len(picks), np.int64))
 
     def heads(self, picks: Picks, length: int) -> Heads | None:
         source = self.source
@@ -161,12 +213,24 @@ class WrapperNode(Node):
     def __init__(self, child: Node) -> None:
         self.child = child
         self.size = child.size
-        self.facts = replace(child.facts, stretches=None)
+        facts = replace(child.facts, stretches=None)
+        if not self.changes_rows or type(self).pick is not WrapperNode.pick:
+            facts = replace(facts, blocks=None, numbered=False, spares=None)
+        self.facts = facts
+        self.spares = facts.spares
+
+    def draw_spares(self, spares: Spares) -> None:
+        """Called by a shuffle above that reads block by block: replacements of rejected rows come from these."""
+        self.spares = spares
+        self.child.draw_spares(spares)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "fetch" in cls.__dict__ and not cls.changes_rows:
             raise TypeError(f"{cls.__name__} changes the content of rows: derive it from ContentNode")
+
+    def inputs(self) -> Sequence[Node]:
+        return (self.child,)
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return self.child.pick(position, epoch)
@@ -180,11 +244,17 @@ class WrapperNode(Node):
     def heads(self, picks: Picks, length: int) -> Heads | None:
         return self.child.heads(picks, length)
 
+    def reads(self, picks: Picks) -> Iterator[Reads]:
+        return self.child.reads(picks)
+
     def left_out(self) -> dict[str, int]:
         return self.child.left_out()
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         return self.child.explain(picks)
+
+    def encoded(self, picks: Picks) -> dict[str, Any]:
+        return self.child.encoded(picks)
 
     def leaves(self) -> Iterator[SourceNode]:
         return self.child.leaves()
@@ -195,11 +265,18 @@ class WrapperNode(Node):
     def costs(self, picks: Picks) -> I64:
         return self.child.costs(picks)
 
+    def lanes(self, position: I64, epoch: Epoch) -> NDArray[np.uint16]:
+        return self.child.lanes(position, epoch)
+
 
 class ContentNode(WrapperNode):
     """A node over one child that changes what its rows hold: it defines `fetch`, or `open` and its own `Rows`."""
 
     changes_rows = True
+
+    def __init__(self, child: Node) -> None:
+        super().__init__(child)
+        self.facts = replace(self.facts, one_copy=False)
 
     def fetch(self, picks: Picks) -> Fetched:
         rows = self.open(picks)(0, len(picks))

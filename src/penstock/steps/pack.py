@@ -12,8 +12,9 @@ million documents costs about 0.2 s, and what is kept of the last 16 takes 8 to 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -24,9 +25,11 @@ from penstock.order.pack import OVERLONG, PackPlan
 from penstock.order.ragged_index import Pieces, prefix, put_in_rows
 from penstock.sources.base import TokenSource
 from penstock.steps import loss_runs
+from penstock.steps.aligned import Aligned, Fill, Fills, Placed, as_fills
 from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.facts import Bounds
-from penstock.steps.node import ContentNode, Node, SourceNode
+from penstock.steps.need_tokens import need_tokens
+from penstock.steps.node import ContentNode, Node, Reads
 from penstock.steps.pack_layout import Holes, PackLayout, Places, Table, holes_between, sequences_of
 from penstock.steps.pack_rows import PackedBatchColumns, PackMaker, PackRows
 from penstock.steps.pack_tokens import Tokens
@@ -37,6 +40,7 @@ Strategy = Literal["best_fit", "concat"]
 Overlong = Literal["split", "truncate", "drop", "error"]
 Labels = Literal["next", "same"]
 
+MADE = ("input_ids", "segment_ids", "position_ids", "cu_seqlens", "max_seqlen", "valid_labels")
 AHEAD = 4096  # packs laid out in one call
 _SHIFTS = {"next": 1, "same": 0, None: None}
 
@@ -49,7 +53,8 @@ class Pack(Step):
     A longer document is cut into several packs ("split"), cut off ("truncate"), left out ("drop") or refused ("error").
     `labels="next"`: the next token of the document, also where a split document continues in another pack; "same": the
     token itself, for models that shift labels themselves; None: no labels. With `static` `cu_seqlens` has one
-    fixed length, for compilers, and needs `max_docs`, the most documents of a pack.
+    fixed length, for compilers, and needs `max_docs`, the most documents of a pack. `columns` are cut and padded as the
+    tokens are; see `steps.aligned`.
     """
 
     length: int
@@ -59,6 +64,7 @@ class Pack(Step):
     labels: Labels | None = "next"
     static: bool = False
     pad_id: int = 0
+    columns: Sequence[str] | Mapping[str, Fill] | Fills = ()
 
     def __post_init__(self) -> None:
         for name, least in (("length", 1), ("max_docs", 1), ("pad_id", 0)):
@@ -69,6 +75,8 @@ class Pack(Step):
             if getattr(self, name) not in allowed:
                 shown = ", ".join(map(repr, allowed))
                 raise UsageError(f"{name} in .pack(), one of {shown}", got=repr(getattr(self, name)))
+        made = MADE if self.labels is None else (*MADE, "labels")
+        object.__setattr__(self, "columns", as_fills(self.columns, "pack", made))
         if self.strategy == "concat" and (self.overlong != "split" or self.max_docs is not None or self.static):
             raise UsageError(
                 'overlong="split", no max_docs and no static with strategy="concat", which cuts documents anywhere',
@@ -82,19 +90,19 @@ class Pack(Step):
                 fix="max_docs=64, for example; segment_ids have one shape in any case",
             )
 
+    def spec(self) -> dict[str, Any]:
+        """Without `columns` if there are none: then it is the step of earlier versions."""
+        return {name: value for name, value in super().spec().items() if name != "columns" or value}
+
     @property
     def varying_columns(self) -> frozenset[str]:
         return frozenset() if self.static else frozenset({"cu_seqlens"})
 
     def build(self, child: Node, context: Context) -> Node:
-        source = child.source if isinstance(child, SourceNode) else None
-        if not isinstance(source, TokenSource):
-            raise UsageError(
-                "tokens right before .pack()",
-                got="another step" if source is None else f"records of {source.describe().get('kind', 'a source')}",
-                fix="put .tokenize(...) before .pack(), and .shuffle(), .take() and the rest after it",
-            )
-        return _Packed(child, source, self, randomness.key(context.seed, "pack", context.place))
+        source = need_tokens(child, "pack")
+        packed = _Packed(child, source, self, randomness.key(context.seed, "pack", context.place))
+        fills = cast("Fills", self.columns)
+        return Aligned(packed, source, fills, self.length, "pack", packed.placed) if fills else packed
 
 
 class _Packed(ContentNode):
@@ -120,7 +128,9 @@ class _Packed(ContentNode):
             bounds=Bounds(0, most) if step.labels is None else Bounds(loss_runs.IGNORE, most),
             weighs=True,
             even=True,
+            width=step.length,
             stretches=self.plan.table[:, 0] if isinstance(self.plan, PackPlan) else _chunk_stretches(self.plan),
+            numbered=True,
             ahead=max(1, min(AHEAD, (1 << 30) // step.length)),
             per_batch=PackedBatchColumns(step.length, slots, step.labels is not None),
         )
@@ -141,6 +151,14 @@ class _Packed(ContentNode):
     def costs(self, picks: Picks) -> I64:
         return self._layout(picks).costs()
 
+    def reads(self, picks: Picks) -> Iterator[Reads]:
+        layout = self._layout(picks)
+        pieces, table = layout.pieces, layout.table
+        lengths = table.lengths[pieces].copy()
+        lengths[np.array(table.follow[layout.follow], np.int64) - pieces.start] += 1  # the label of the last token
+        for leaf in self.leaves():
+            yield Reads(leaf, table.begins[pieces], lengths)
+
     def left_out(self) -> dict[str, int]:
         if not isinstance(self.plan, PackPlan):
             return {}
@@ -152,12 +170,23 @@ class _Packed(ContentNode):
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         pieces = self._pieces(picks.rows(slice(0, 1)))
-        parts = zip(*(a.tolist() for a in pieces[1:]), strict=True)
+        at = prefix(pieces.lengths)[:-1]  # documents follow each other from the start of the row
+        parts = zip(*(a.tolist() for a in (*pieces[1:], at)), strict=True)
         return {
             "source": self.source.describe().get("kind", "tokens"),
             "pack": int(picks.record[0]),
-            "documents": [{"document": d, "from": a, "tokens_here": n} | self.source.locate(d) for d, a, n in parts],
+            "documents": [
+                {"document": d, "from": a, "tokens_here": n, "at": at} | self.source.locate(d) for d, a, n, at in parts
+            ],
         }
+
+    def placed(self, picks: Picks) -> Placed:
+        """The pieces of documents in these rows."""
+        layout = self._layout(picks)
+        table, pieces = layout.table, layout.pieces
+        documents = table.documents[pieces]
+        starts = table.begins[pieces] - self.places(documents)[0]
+        return Placed(documents, starts, table.lengths[pieces], table.at[pieces] - layout.first)
 
     def _pieces(self, picks: Picks) -> Pieces:
         find = self.plan.pack if isinstance(self.plan, PackPlan) else self.plan.chunk
@@ -176,7 +205,7 @@ class _Packed(ContentNode):
 
     def _lay_out(self, picks: Picks) -> PackLayout:
         offsets, documents, starts, lengths = self._pieces(picks)
-        begins, whole = self.places(documents)
+        begins, full = self.places(documents)
         begins += starts
         edges, sizes, numbers, mine = sequences_of(offsets, lengths, self.step.length)
         places = prefix(sizes)
@@ -184,7 +213,7 @@ class _Packed(ContentNode):
         # With "next" the last token of a document has no label; one that continues in another pack has one.
         goes_on = np.zeros(len(documents), np.int64)
         if shift and self.step.overlong == "split":
-            goes_on = (starts + lengths != whole).astype(np.int64)
+            goes_on = (starts + lengths != full).astype(np.int64)
         counted = lengths - 1 + goes_on  # with "same" it is the first token of each piece that has none
         filled = prefix(lengths)[offsets]
         trained, holes = counted, _padding(np.diff(filled), self.step.length)

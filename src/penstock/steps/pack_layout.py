@@ -72,13 +72,18 @@ def holes_between(begins: I64, ends: I64, rows: int, length: int) -> Holes:
 class PackLayout:
     """Rows [start, stop) of a table."""
 
-    __slots__ = ("start", "stop", "table")
+    __slots__ = ("_cuts", "_last", "start", "stop", "table")
 
     def __init__(self, table: Table, start: int, stop: int) -> None:
         self.table, self.start, self.stop = table, start, stop
+        self._last: PackLayout | None = None
+        self._cuts: I32 | None = None
 
     def rows(self, start: int, stop: int) -> PackLayout:
-        return PackLayout(self.table, self.start + start, self.start + stop)
+        first, end, last = self.start + start, self.start + stop, self._last
+        if last is None or last.start != first or last.stop != end:  # those of one batch are asked for twice
+            last = self._last = PackLayout(self.table, first, end)
+        return last
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -98,8 +103,10 @@ class PackLayout:
 
     def cuts(self) -> I32:
         """Where each sequence begins, counted from the first of these rows, and the end of them all."""
-        edges, start, stop = self.table.edges, self.start, self.stop
-        return self.table.places[edges[start] : edges[stop] + 1] - self.first  # an int does not widen the array
+        if self._cuts is None:
+            edges, start, stop = self.table.edges, self.start, self.stop
+            self._cuts = self.table.places[edges[start] : edges[stop] + 1] - self.first  # an int does not widen it
+        return self._cuts
 
     def longest(self) -> int:
         """The size of the longest sequence."""

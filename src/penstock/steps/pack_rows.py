@@ -33,7 +33,7 @@ class PackedBatchColumns:
         if not isinstance(positions, np.ndarray):
             return columns  # a function after .batch() has removed it
         if isinstance(layout, PackLayout):
-            cuts, longest = layout.cuts(), layout.longest()
+            cuts, longest = layout.cuts().copy(), layout.longest()
         else:
             cuts = np.append(np.flatnonzero(positions.reshape(-1) == 0), positions.size).astype(np.int32)
             longest = int(np.diff(cuts).max(initial=0))

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.order.ragged_index import I64, prefix, ranges
-from penstock.sources.base import TokenParts, TokenSource
-from penstock.store.gather import gather_rows
+from penstock.sources.base import SpanReader, TokenParts, TokenSource
+from penstock.store.gather import StableReads, gather_rows
 
 if TYPE_CHECKING:
     from penstock.steps.pack_layout import PackLayout
@@ -47,6 +47,7 @@ class Tokens:
         fits = pad_id <= np.iinfo(source.dtype).max
         self.dtype = source.dtype if fits else np.dtype(np.int64)
         self.parts = source if isinstance(source, TokenParts) else None
+        self.stable = source if isinstance(source, StableReads) else None
         self.pad = np.full(length, pad_id, self.dtype)
 
     def slices(self, begins: I64, lengths: I64, goes_on: I64, sizes: I64, mine: I64) -> Slices | None:
@@ -54,14 +55,13 @@ class Tokens:
         their places among all sequences. None if pieces are short or the source is a user's class."""
         if self.parts is None or self.dtype != self.source.dtype or int(lengths.sum()) < COPY_ABOVE * len(lengths):
             return None
-        bounds = self.parts.bounds
-        if len(bounds) <= FEW_PARTS:  # comparing with each is quicker than searching
-            part = np.zeros(len(begins), np.int64)
+        if self.parts.n_parts < FEW_PARTS:  # comparing with each is quicker than searching
+            part, bounds = np.zeros(len(begins), np.int64), self.parts.bounds
             for bound in bounds[1:-1].tolist():
                 part += begins >= bound
+            local = begins - bounds[part]
         else:
-            part = np.searchsorted(bounds, begins, "right") - 1
-        local = begins - bounds[part]
+            part, local, _ = self.parts.places(begins)
         every, first = np.full(len(sizes), PADDING), np.zeros(len(sizes), np.int64)
         every[mine], first[mine] = part, local
         needed = lengths + goes_on
@@ -71,6 +71,15 @@ class Tokens:
 
     def read(self, layout: PackLayout) -> tuple[NDArray[Any], list[int]]:
         """The tokens of these rows and one more, and the token after each piece whose document continues."""
+        if self.stable is None:
+            return self._read(layout)
+        parts = self.stable.in_parts(len(layout), lambda start, stop: self._read(layout.rows(start, stop)))
+        if len(parts) == 1:
+            return parts[0]
+        tokens = [*(tokens[:-1] for tokens, _ in parts), parts[0][0][-1:]]  # each part has one more, of padding
+        return np.concatenate(tokens), [token for _, after in parts for token in after]
+
+    def _read(self, layout: PackLayout) -> tuple[NDArray[Any], list[int]]:
         slices = layout.table.slices
         return self._spread(layout) if slices is None else self._join(layout, slices)
 
@@ -110,6 +119,8 @@ class Tokens:
         """The tokens of pieces one after another."""
         if self.parts is not None:
             return gather_rows(self.parts, begins, lengths)[0]
+        if isinstance(self.source, SpanReader):
+            return self.source.spans(begins, lengths)
         edges = prefix(lengths)
         out = np.empty(int(edges[-1]), self.source.dtype)
         for length in np.unique(lengths).tolist():  # a source of the user's: one call for each length

@@ -6,21 +6,30 @@ labels, `labels[t]` is the token after `input_ids[t]`, and -100 where there is n
 
 With `truncate` longer rows are cut at their end. Labels that the rows bring are cut just as `input_ids` are; labels
 that Penstock makes (these, and those of a store with loss masks) are -100 at the last token that is kept.
+
+Columns with an array per row that differ in their last axis (features of `decode_audio`) are padded there with 0.
+
+Other columns are padded if they are declared ragged, by a source or a step, or named in `columns`. One of a user's
+function is neither: its rows may be equally long in one batch by chance, and look like rows of a fixed size. Where that
+would make another batch of it (`to=n`, `multiple`), a batch whose rows differ is refused with the line to write.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from penstock.collate.last_axis import is_uneven, pad_last_axis
 from penstock.collate.layout import Layout, Side, check_padding, lay_out
 from penstock.collate.pad import counts_of, place
-from penstock.collate.tokens import IGNORE, pad_token_columns, ragged_tokens
+from penstock.collate.tokens import IGNORE, TOKEN_COLUMNS, pad_token_columns, ragged_tokens
 from penstock.core.buffers import Buffers
-from penstock.core.columns import Columns, Ragged
+from penstock.core.columns import Column, Columns, Ragged, Uneven, strings
 from penstock.core.errors import RecordError, UsageError
 from penstock.steps.base import BatchStep, Context, integer_field
 from penstock.steps.facts import RowFacts
@@ -42,8 +51,12 @@ class Pad(BatchStep):
     multiple: int | None = None
     truncate: bool = False
     labels: bool = True
+    columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.columns, str) or not all(isinstance(name, str) for name in self.columns):
+            raise UsageError("names of columns in .pad(columns=)", got=repr(self.columns), fix='columns=["features"]')
+        object.__setattr__(self, "columns", tuple(self.columns))
         if self.to != "longest":
             integer_field(self, "to", 1, 'a length or "longest" in .pad()', '.pad(to="longest")')
         integer_field(self, "pad_id", None, "an integer for pad_id in .pad()")
@@ -52,6 +65,10 @@ class Pad(BatchStep):
         check_padding(multiple=self.multiple)
         if self.truncate and self.to == "longest":
             raise UsageError(".pad(to=n) with truncate=True", got='to="longest"', fix="pass the length to cut at")
+
+    def spec(self) -> dict[str, Any]:
+        """Without `columns` if there are none: then it is the step of earlier versions."""
+        return {name: value for name, value in super().spec().items() if name != "columns" or value}
 
     @property
     def needs_global_batch(self) -> bool:
@@ -76,8 +93,10 @@ class Pad(BatchStep):
             raise
 
     def _padded(self, columns: Columns, own: bool, memory: Memory) -> Columns:
-        given = columns if "segment_ids" in columns else {name: ragged_tokens(name, c) for name, c in columns.items()}
-        ragged = {name: column for name, column in given.items() if isinstance(column, Ragged)}
+        columns = columns | {name: self._uneven(name, columns) for name in self.columns}
+        tokens = columns if "segment_ids" in columns else {name: ragged_tokens(name, c) for name, c in columns.items()}
+        ragged = {name: column for name, column in tokens.items() if isinstance(column, Ragged)}
+        self._refuse_undeclared(ragged)
         out: Columns = {name: column for name, column in columns.items() if name not in ragged}
         if columns and all(isinstance(c, np.ndarray) and c.dtype.kind in "OUS" for c in columns.values()):
             raise UsageError(
@@ -100,13 +119,55 @@ class Pad(BatchStep):
                 mask_dtype=np.int64 if mask is None else mask.dtype,
                 empty=memory.buffers.roomy,
             )
+        for name, column in out.items():
+            if is_uneven(column):
+                out[name] = self._last_axis(name, column)
         for name, column in ragged.items():
             fill, dtype = (IGNORE, np.int64) if name == "labels" else (0, None)
             out[name] = place(column, self._lay_out(name, column), fill, dtype, memory.buffers.roomy, name)
         return out
 
+    def _refuse_undeclared(self, ragged: dict[str, Ragged]) -> None:
+        """Raises for columns that would be padded in this batch, and not in one whose rows are equally long."""
+        if self.to == "longest" and (self.multiple or 1) == 1:
+            return
+        found = [n for n, c in ragged.items() if isinstance(c, Uneven) and n not in {*TOKEN_COLUMNS, *self.columns}]
+        if found:
+            first = ragged[found[0]].lengths
+            names = ", ".join(f'"{name}"' for name in [*self.columns, *found])
+            raise UsageError(
+                "columns= with the names of all columns of functions that .pad() is to pad",
+                got=f"column {found[0]!r} with rows of {first.min()} to {first.max()} values",
+                fix=f".pad(..., columns=[{names}]): in a batch whose rows are equally long it would not be padded",
+            )
+
+    def _uneven(self, name: str, columns: Columns) -> Column:
+        """A column that is padded even where its rows happen to be equally long."""
+        column = columns.get(name)
+        if column is None:
+            have = ", ".join(map(repr, columns))
+            raise UsageError(
+                "columns of the batch in .pad(columns=)", got=f"{name!r}, and {have}", fix="check the name"
+            )
+        if isinstance(column, Ragged) or column.dtype == object:
+            return column
+        if column.ndim < 2 or column.dtype.kind not in "biuf":
+            got = f"column {name!r} of {column.dtype} and shape {column.shape}"
+            raise UsageError("arrays of numbers in .pad(columns=)", got=got, fix="leave the column out")
+        if column.ndim == 2:
+            return Ragged(column.reshape(-1), np.arange(len(column) + 1, dtype=np.int64) * column.shape[1])
+        return strings(list(column))
+
+    def _last_axis(self, name: str, column: Column) -> NDArray[Any]:
+        """An object column of arrays that differ in their last axis, such as spectrograms, filled up with zeros."""
+        rows = [np.asarray(row) for row in column]
+        layout = self._check_counts(name, [row.shape[-1] for row in rows])
+        return pad_last_axis(rows, layout)
+
     def _lay_out(self, name: str, column: Ragged) -> Layout:
-        counts = counts_of(column)
+        return self._check_counts(name, counts_of(column))
+
+    def _check_counts(self, name: str, counts: list[int]) -> Layout:
         length = None if self.to == "longest" else int(self.to)
         if length is not None and not self.truncate and max(counts, default=0) > length:
             row = counts.index(max(counts))
@@ -145,9 +206,16 @@ class Padding:
         if pad.to == "longest":
             return None
         length = -(-int(pad.to) // (pad.multiple or 1)) * (pad.multiple or 1)
-        plain = pad.side == "right" and pad.truncate and pad.labels and not self.own and length == pad.to
+        plain = (
+            not pad.columns
+            and pad.side == "right"
+            and pad.truncate
+            and pad.labels
+            and not self.own
+            and length == pad.to
+        )
         recipe = PadRecipe(length, pad.pad_id) if plain else None
-        return PadNode(child, partial(pad.padded, own=self.own), recipe, pad.pad_id)
+        return PadNode(child, partial(pad.padded, own=self.own), recipe, pad.pad_id, length)
 
 
 def _where(picks: Picks, row: int) -> str:

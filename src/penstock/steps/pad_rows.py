@@ -16,7 +16,7 @@ from penstock.steps.facts import Bounds
 from penstock.steps.loss_runs import IGNORE
 from penstock.steps.node import ContentNode, Heads, Node
 from penstock.steps.picks import Picks
-from penstock.steps.rows import Memory, Read, Rows
+from penstock.steps.rows import ChangedRows, Memory, Read, Rows
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,10 @@ class PadBatch(Protocol):
 class PadNode(ContentNode):
     """The child's rows, padded by `pad`; `recipe` does the same on a device, if rows hold only tokens."""
 
-    def __init__(self, child: Node, pad: PadBatch, recipe: PadRecipe | None, pad_id: int) -> None:
+    def __init__(self, child: Node, pad: PadBatch, recipe: PadRecipe | None, pad_id: int, width: int) -> None:
         super().__init__(child)
         self.pad, self.recipe = pad, recipe
+        self.facts = replace(self.facts, width=width)
         if "input_ids" in child.facts.ids:
             least, most = child.facts.bounds
             self.facts = replace(self.facts, bounds=Bounds(min(least, pad_id), max(most, pad_id)))
@@ -64,27 +65,17 @@ class PadNode(ContentNode):
         return lambda start, stop: PaddedRows(read(start, stop), self.pad)
 
 
-class PaddedRows:
+class PaddedRows(ChangedRows):
     """Rows that were read; the rows of a batch are padded when it is made."""
 
-    __slots__ = ("pad", "rows")
+    __slots__ = ("pad",)
 
     def __init__(self, rows: Rows, pad: PadBatch) -> None:
-        self.rows, self.pad = rows, pad
-
-    @property
-    def picks(self) -> Picks:
-        return self.rows.picks
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows.nbytes
+        super().__init__(rows)
+        self.pad = pad
 
     def columns(self, start: int, stop: int, memory: Memory | None) -> Columns:
         return self.pad(self.rows.columns(start, stop, None), self.picks.rows(slice(start, stop)), memory=memory)
-
-    def compact(self, start: int, stop: int) -> Compact | None:
-        return None
 
 
 class HeadRows:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -90,17 +88,20 @@ def row_keys(base: int, picks: Picks) -> randomness.U64:
     return randomness.keys(base, picks.column("epoch"), picks.column("leaf"), picks.record)
 
 
-@contextmanager
-def rows_at(where: I64) -> Iterator[None]:
+class rows_at:  # noqa: N801 - used as a function: `with rows_at(where):`
     """Inside, row j is row `where[j]` of the caller: errors that name a row are renumbered on their way out."""
-    try:
-        yield
-    except BadRecords as error:
-        for one in error.errors:
-            one.row = int(where[one.row])
-        raise
-    except UserCodeError as error:
-        for each in (error, *error.more):
-            if each.row is not None:
-                each.row = int(where[each.row])
-        raise
+
+    def __init__(self, where: I64) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, BadRecords):
+            for one in error.errors:
+                one.row = int(self._where[one.row])
+        elif isinstance(error, UserCodeError):
+            for each in (error, *error.more):
+                if each.row is not None:
+                    each.row = int(self._where[each.row])

@@ -81,8 +81,9 @@ class PlannedStep(Step):
     def build(self, child: Node, context: Context) -> Node:
         shuffled = child if isinstance(child, Shuffled) else None
         leaf = child if shuffled is None else shuffled.child
-        if shuffled is not None and shuffled.step.block is not None:
-            raise UsageError(f".shuffle(seed) without block before .{self.name}()", got=f"block={shuffled.step.block}")
+        if shuffled is not None and (shuffled.step.block is not None or shuffled.step.lanes is not None):
+            got = f"block={shuffled.step.block}, lanes={shuffled.step.lanes}"
+            raise UsageError(f".shuffle(seed) without block and lanes before .{self.name}()", got=got)
         source = leaf.source if isinstance(leaf, SourceNode) else None
         measure = None if source is None else measure_of(source)
         if not isinstance(leaf, SourceNode) or measure is None:
@@ -129,6 +130,8 @@ class _LabelCount:
 
 class PlannedBatches(WrapperNode):
     """A node whose rows are steps: `size` batches an epoch."""
+
+    timed = (*WrapperNode.timed, "batches", "share", "padded")
 
     def __init__(
         self,

@@ -1,8 +1,9 @@
 """How the position of a rejected record is handled: a loader refills it, a preparation drops it.
 
 Refill: the replacement is taken from a permutation of the child's rows keyed by the position, so it depends on nothing
-else and no other row moves. A rejected record costs one more read. Drop: `fetch` returns fewer rows than requested;
-`Fetched.picks` lists them, and `places_of` finds their positions.
+else and no other row moves. After a lane shuffle the first ones that are tried are in the same block, which is read
+anyway. A rejected record costs one more read. Drop: `fetch` returns fewer rows than requested; `Fetched.picks` lists
+them, and `places_of` finds their positions.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from penstock.core import randomness
 from penstock.core.columns import Columns, scatter
 from penstock.core.errors import BadRecords, DataError, RecordError, UserCodeError
 from penstock.core.ledger import Ledger
-from penstock.order.shuffle import permute
+from penstock.order.shuffle import permute, permute_each
 from penstock.steps.base import OnReject
+from penstock.steps.facts import Spares
 from penstock.steps.node import Fetched, Node
 from penstock.steps.picks import I64, Picks, rows_at
 
 MOST_TRIES = 10_000
+MOST_NEAR = 64  # of them in the same block
 MOST_KNOWN = 1_000_000  # rejected rows that are remembered, so that they are not counted twice
 RECENT = 1 << 14  # the same in a preparation, which reads each row once and in order
 ENDLESS = 2**40  # the replacements of an endless child come from its first rows
@@ -120,24 +123,39 @@ def _located(child: Node, picks: Picks) -> Iterator[None]:
 
 
 def keep_or_replace(
-    attempt: Callable[[Picks], Kept], child: Node, picks: Picks, base: int, what: str, on_reject: OnReject
+    attempt: Callable[[Picks], Kept],
+    child: Node,
+    picks: Picks,
+    base: int,
+    what: str,
+    on_reject: OnReject,
+    spares: Spares | None = None,
 ) -> Fetched:
     """The rows that `attempt` keeps of `picks`. Rejected ones are dropped, or replaced by rows that it keeps."""
     kept = attempt(picks)
     if on_reject == "drop" or len(kept.places) == len(picks):
         return Fetched(kept.columns, kept.picks)
-    return _refilled(attempt, child, picks, kept, base, what)
+    return _refilled(attempt, child, picks, kept, base, what, spares)
 
 
-def _refilled(attempt: Callable[[Picks], Kept], child: Node, picks: Picks, kept: Kept, base: int, what: str) -> Fetched:
+def _refilled(
+    attempt: Callable[[Picks], Kept], child: Node, picks: Picks, kept: Kept, base: int, what: str, near: Spares | None
+) -> Fetched:
     size = ENDLESS if child.size is None else child.size
     slot, epoch = picks.column("slot"), picks.column("epoch")
     holes = np.setdiff1d(np.arange(len(picks)), kept.places)
     parts, used = [(kept.places, kept.columns)] if len(kept.places) else [], picks.put(kept.places, kept.picks)
     spare_keys = randomness.keys(base, slot)
-    for turn in range(min(size, MOST_TRIES)):
-        position = permute(np.full(len(holes), turn, np.int64), size, spare_keys[holes])
-        spares = replace(child.pick(position, epoch[holes]), slot=slot[holes], tries=np.full(len(holes), turn + 1))
+    first, count = (np.zeros(len(picks), np.int64),) * 2 if near is None else near.near(picks)
+    tries_near = np.minimum(count, MOST_NEAR)
+    for turn in range(min(size, MOST_TRIES) + int(tries_near.max(initial=0))):
+        far = np.maximum(turn - tries_near[holes], 0)
+        spares = child.pick(permute(np.minimum(far, size - 1), size, spare_keys[holes]), epoch[holes])
+        if (close := np.flatnonzero(turn < tries_near[holes])).size:
+            rows = holes[close]
+            record = first[rows] + permute_each(np.full(len(rows), turn), count[rows], spare_keys[rows])
+            spares = spares.put(close, replace(picks.rows(rows), record=record, layout=None))
+        spares = replace(spares, slot=slot[holes], tries=np.full(len(holes), turn + 1))
         with rows_at(holes), _located(child, spares):
             kept = attempt(spares)
         if len(kept.places):

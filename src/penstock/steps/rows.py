@@ -7,6 +7,7 @@ documents) has a `Rows` class of its own, which writes them straight into the ou
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -50,6 +51,29 @@ class Rows(Protocol):
 
 
 Read = Callable[[int, int], Rows]  # reads rows [start, stop) of the picks it was opened with
+
+
+class ChangedRows(ABC):
+    """Rows of a child whose columns are changed batch by batch."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    @property
+    def picks(self) -> Picks:
+        return self.rows.picks
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes
+
+    @abstractmethod
+    def columns(self, start: int, stop: int, memory: Memory | None) -> Columns: ...
+
+    def compact(self, start: int, stop: int) -> Compact | None:
+        return None
 
 
 class FetchedRows:

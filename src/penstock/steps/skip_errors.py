@@ -30,6 +30,7 @@ class SkipErrors(Step):
     """
 
     changes_content: ClassVar[bool] = True
+    rejects: ClassVar[bool] = True
 
     budget: int | float | None = None
 
@@ -38,7 +39,7 @@ class SkipErrors(Step):
         return "skip_errors"
 
     def __post_init__(self) -> None:
-        if self.budget is not None and (isinstance(self.budget, bool) or self.budget < 0):
+        if self.budget is not None and (isinstance(self.budget, bool) or not self.budget >= 0):
             raise UsageError(
                 "a budget of at least 0 in .skip_errors()", got=repr(self.budget), fix="budget=100, or 0.01"
             )
@@ -62,7 +63,8 @@ class _SkipErrorsNode(ContentNode):
         self.base = randomness.key(context.seed, "skip_errors", context.place)
 
     def fetch(self, picks: Picks) -> Fetched:
-        return keep_or_replace(self._attempt, self.child, picks, self.base, "skip_errors", self.on_reject)
+        what = "skip_errors"
+        return keep_or_replace(self._attempt, self.child, picks, self.base, what, self.on_reject, self.spares)
 
     def _attempt(self, picks: Picks) -> Kept:
         places = np.arange(len(picks))

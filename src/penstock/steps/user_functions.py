@@ -52,6 +52,8 @@ def each_row(function: Callable[[int], Any], rows: int) -> list[Any]:
 def failed_on_row(node: Node, picks: Picks, i: int, function: Any, verb: str, error: Exception) -> UserCodeError:
     """The error for a function that raised on row i: which function, which record, and the original message."""
     fix = "fix the function, drop such records with .filter() before it, or add .skip_errors() after it"
+    if isinstance(error, KeyError) and node.facts.unread:
+        fix = f"{node.facts.unread}; or {fix}"
     problem = _raised(function, verb, error, "", fix)
     problem.row = i
     locate(problem, node, picks)

@@ -6,9 +6,9 @@ number of windows is arithmetic and a batch is one gather.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,33 +19,41 @@ from penstock.order import windows as order
 from penstock.order.ragged_index import ranges
 from penstock.sources.base import TokenSource, WindowReader
 from penstock.steps import loss_runs
+from penstock.steps.aligned import Aligned, Fills, Placed, as_fills, window_pieces
 from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.facts import Bounds
-from penstock.steps.node import ContentNode, Fetched, Node, SourceNode
+from penstock.steps.need_tokens import need_tokens
+from penstock.steps.node import ContentNode, Fetched, Node, Reads
 from penstock.steps.picks import I64, Epoch, Picks
 from penstock.steps.rows import Memory, Read
 
 
 @dataclass(frozen=True)
 class Windows(Step):
-    """Windows of `length` tokens, `stride` apart (default: no overlap)."""
+    """Windows of `length` tokens, `stride` apart (default: no overlap), with `columns` beside them."""
 
     length: int
     stride: int | None = None
+    columns: Sequence[str] | Fills = ()
 
     def __post_init__(self) -> None:
         for name in ("length", "stride"):
-            if getattr(self, name) is not None:
+            if name == "length" or getattr(self, name) is not None:
                 integer_field(self, name, 1, f"an integer of at least 1 for {name} in .windows()")
+        if isinstance(self.columns, Mapping):
+            raise UsageError(
+                "names of columns in .windows(columns=): nothing is padded",
+                got=repr(self.columns),
+                fix='columns=["tags"]',
+            )
+        object.__setattr__(self, "columns", as_fills(self.columns, "windows", ("input_ids", "labels")))
+
+    def spec(self) -> dict[str, Any]:
+        """Without `columns` if there are none: then it is the step of earlier versions."""
+        return {name: value for name, value in super().spec().items() if name != "columns" or value}
 
     def build(self, child: Node, context: Context) -> Node:
-        source = child.source if isinstance(child, SourceNode) else None
-        if not isinstance(source, TokenSource):
-            raise UsageError(
-                "tokens right before .windows()",
-                got="another step" if source is None else f"records of {source.describe().get('kind', 'a source')}",
-                fix="put .tokenize(...) before .windows(), and .shuffle(), .take() and the rest after it",
-            )
+        source = need_tokens(child, "windows")
         stride = self.stride or self.length
         count = order.count(source.n_tokens, self.length, stride)
         if count == 0:
@@ -56,7 +64,15 @@ class Windows(Step):
                 fix="use a smaller length, or more text",
             )
         kind = _Windowed if loss_runs.runs_of(source) is None else _Masked
-        return kind(child, source, self.length, stride, count)
+        node = kind(child, source, self.length, stride, count)
+        fills = cast("Fills", self.columns)
+        if not fills:
+            return node
+
+        def placed(picks: Picks) -> Placed:
+            return window_pieces(source, order.starts(picks.record, stride), self.length)
+
+        return Aligned(node, source, fills, self.length, "windows", placed)
 
 
 @dataclass(frozen=True)
@@ -108,7 +124,9 @@ class _Windowed(ContentNode):
         self.source, self.length, self.stride, self.size = source, length, stride, count
         bounds = Bounds(0, self.facts.bounds.most)
         ids = frozenset({"input_ids", "labels"})
-        self.facts = replace(self.facts, ids=ids, bounds=bounds, own_labels=True, even=True)
+        self.facts = replace(
+            self.facts, ids=ids, bounds=bounds, own_labels=True, even=True, one_copy=True, numbered=True, width=length
+        )
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return Picks(position, epoch)
@@ -122,6 +140,10 @@ class _Windowed(ContentNode):
         if isinstance(source, WindowReader):
             return source.reader(starts, wide)
         return lambda a, b: np.ascontiguousarray(source.gather(starts[a:b], wide))
+
+    def reads(self, picks: Picks) -> Iterator[Reads]:
+        for leaf in self.leaves():
+            yield Reads(leaf, order.starts(picks.record, self.stride), np.full(len(picks), self.length + 1))
 
     def left_out(self) -> dict[str, int]:
         seen = ((self.size or 0) - 1) * self.stride + self.length + 1
@@ -138,7 +160,8 @@ class _Windowed(ContentNode):
             "window": int(picks.record[0]),
             "tokens": [start, start + self.length + 1],
             "documents": [
-                {"document": int(d), "from": max(0, start - int(b))} | self.source.locate(int(d))
+                {"document": int(d), "from": max(0, start - int(b)), "at": max(0, int(b) - start)}
+                | self.source.locate(int(d))
                 for d, b in zip(documents, begins, strict=True)
             ],
             "documents_in_window": last - first + 1,
@@ -151,10 +174,19 @@ class _Masked(_Windowed):
     def __init__(self, child: Node, source: TokenSource, length: int, stride: int, count: int) -> None:
         super().__init__(child, source, length, stride, count)
         self.runs = loss_runs.runs_of(source)
-        self.facts = replace(self.facts, bounds=self.facts.bounds.with_labels())
+        self.facts = replace(self.facts, bounds=self.facts.bounds.with_labels(), one_copy=False)
 
     def open(self, picks: Picks, compact: bool = False) -> Read:
         return Node.open(self, picks, compact)
+
+    def reads(self, picks: Picks) -> Iterator[Reads]:
+        def documents() -> I64:
+            begin = order.starts(picks.record, self.stride) + 1
+            first, last = (self.source.documents_at(p) for p in (begin, begin + self.length - 1))
+            return np.unique(ranges(first, last - first + 1))
+
+        for each in super().reads(picks):
+            yield each._replace(documents=documents, columns=(loss_runs.RUNS,))
 
     def fetch(self, picks: Picks) -> Fetched:
         begin = order.starts(picks.record, self.stride)

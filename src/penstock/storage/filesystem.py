@@ -1,8 +1,8 @@
 """Finds, opens and reads files by path or URL.
 
-Local paths use the operating system directly; URLs go through fsspec, from an allow-list of schemes. Chained URLs
-(`a::b`) and commands (`pipe:`) are refused, and only regular files are opened, so a named pipe or a device cannot
-block a reader.
+Local paths use the operating system directly; s3, gs and az URLs obstore, others fsspec, from an allow-list of schemes.
+Chained URLs (`a::b`) and commands (`pipe:`) are refused, and only regular files are opened, so a named pipe or a
+device cannot block a reader.
 """
 
 from __future__ import annotations
@@ -12,15 +12,26 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import xxhash
 
-from penstock.core.errors import DataError, FileMissing, MissingExtra, PenstockError, StorageError, UsageError
+from penstock.core.errors import (
+    DataError,
+    FileMissing,
+    MissingExtra,
+    PenstockError,
+    StorageError,
+    UsageError,
+)
 from penstock.core.optional import install_line, need
 from penstock.core.os_errors import storage_error
+from penstock.core.signals import surface
+from penstock.storage import object_client, object_reader
+from penstock.storage.braces import expand_braces
 
 Options = Mapping[str, Any] | None
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -124,25 +135,55 @@ def expand(paths: Paths, storage_options: Options = None, suffixes: Sequence[str
     >>> [os.path.basename(p) for p in expand(folder / "*.txt")]
     ['a.txt', 'b.txt']
     """
+    return list(expand_stamped(paths, storage_options, suffixes))
+
+
+def expand_stamped(
+    paths: Paths, storage_options: Options = None, suffixes: Sequence[str] = ()
+) -> dict[str, Stamp | None]:
+    """Lists files as `expand` does, with the stamps that a listing of an object store has; None for other files."""
     items = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not items:
         raise UsageError("at least one path", got="an empty list", fix="name a file, a folder, a glob or a URL")
-    found: dict[str, None] = {}
+    found: dict[str, Stamp | None] = {}
+    for path in _without_braces(items):
+        matches: dict[str, Stamp | None]
+        if scheme(path) in object_client.SCHEMES:
+            listed = object_reader.expand(path, storage_options, suffixes)
+            matches = {url: Stamp(size, tag) for url, size, tag in listed}
+        else:
+            remote = bool(scheme(path))
+            names = _expand_remote(path, storage_options, suffixes) if remote else _expand_local(path, suffixes)
+            matches = dict.fromkeys(names)
+        if not matches:
+            plain = not globbing.has_magic(path)
+            absent = plain and not scheme(path) and not os.path.lexists(local(path))
+            wanted = f" ending in {' '.join(suffixes)}" if suffixes and plain and not absent else ""
+            raise FileMissing(
+                f"files{wanted} at {path!r}",
+                got="no such file or folder" if absent else "nothing matches",
+                where=f"looked in {_looked_in(path)}",
+                fix="check the spelling and the current folder; ** in a glob includes subfolders",
+            )
+        found.update(matches)
+    return found
+
+
+def _without_braces(items: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Paths with braces as the paths that they stand for; a file whose name has braces stays."""
+    paths: list[str] = []
     for item in items:
         path = os.fspath(item)
         if not isinstance(path, str):
             raise UsageError("a path as str", got=repr(path), fix="decode it with os.fsdecode")
-        matches = _expand_remote(path, storage_options, suffixes) if scheme(path) else _expand_local(path, suffixes)
-        if not matches:
-            wanted = f" ending in {' '.join(suffixes)}" if suffixes and not globbing.has_magic(path) else ""
-            raise FileMissing(
-                f"files{wanted} at {path!r}",
-                got="nothing matches",
-                where=f"looked in {_looked_in(path)}",
-                fix="check the spelling and the current folder; ** in a glob includes subfolders",
-            )
-        found.update(dict.fromkeys(matches))
-    return list(found)
+        plain = "{" not in path or (not scheme(path) and os.path.lexists(local(path)))
+        paths += [path] if plain else expand_braces(path)
+    return paths
+
+
+def stamps(found: Mapping[str, Stamp | None], storage_options: Options = None) -> list[Stamp]:
+    """The stamps of files that `expand_stamped` has found; those that a listing had cost no request."""
+    return [stamp(path, storage_options, fresh=False) if known is None else known for path, known in found.items()]
 
 
 def _looked_in(path: str) -> str:
@@ -168,16 +209,41 @@ def _expand_local(path: str, suffixes: Sequence[str]) -> list[str]:
 
 
 def _walk(folder: str, suffixes: Sequence[str]) -> list[str]:
-    found = []
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
-        found += [os.path.join(root, n) for n in names if not n.startswith(".")]
-    ends = tuple(suffixes)
-    return sorted(p for p in found if os.path.isfile(p) and (not ends or p.lower().endswith(ends)))
+    """The files below a folder, without those that are hidden; links to folders are not followed, links to files are.
+
+    Of names that do not end right nothing is asked, and of others what the listing says: no `stat` for each file.
+    """
+    ends, found, folders = tuple(suffixes), [], [folder]
+    while folders:
+        for entry in _entries(folders.pop()):
+            if entry.name.startswith("."):
+                continue
+            if _is(entry.is_dir):
+                folders += [] if entry.is_symlink() else [entry.path]
+            elif (not ends or entry.name.lower().endswith(ends)) and _is(entry.is_file):
+                found.append(entry.path)
+    return sorted(found)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """What a folder holds; nothing if it may not be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _is(kind: Callable[[], bool]) -> bool:
+    try:
+        return kind()
+    except OSError:  # a loop of links, for example
+        return False
 
 
 def _expand_remote(path: str, options: Options, suffixes: Sequence[str]) -> list[str]:
-    fs, name = filesystem(path, options), scheme(path)
+    name = scheme(path)
+    fs = filesystem(path, options)
     with _reading(path):
         if globbing.has_magic(path.partition("?")[0] if name.startswith("http") else path):
             matches = [m for m in fs.glob(path) if fs.isfile(m)]
@@ -205,6 +271,7 @@ def check_regular(path: str) -> os.stat_result:
 
 
 def _unreadable(path: str, error: Exception) -> PenstockError:
+    surface(error)
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__  # fsspec calls every failed HTTP request "not found"
     status = getattr(error, "status", None)
@@ -264,12 +331,18 @@ class _RemoteFile(io.RawIOBase):
         super().close()
 
 
-def open_read(path: str, storage_options: Options = None) -> BinaryIO:
-    """Opens a file for reading bytes, unbuffered if it is local."""
+def open_read(path: str, storage_options: Options = None, *, expected: Stamp | None = None) -> BinaryIO:
+    """Opens a file for reading bytes, unbuffered if it is local.
+
+    With the stamp that an object is `expected` to have, opening costs no request, and reads fail if it was replaced.
+    """
     with _reading(path):
         if not scheme(path):
             check_regular(local(path))
             return cast(BinaryIO, open(local(path), "rb", buffering=0))
+        if scheme(path) in object_client.SCHEMES:
+            size, tag = (None, "") if expected is None else expected
+            return cast(BinaryIO, object_reader.ObjectFile(path, storage_options, size=size, tag=tag))
         return cast(BinaryIO, _RemoteFile(path, filesystem(path, storage_options).open(path, "rb")))
 
 
@@ -281,6 +354,8 @@ def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> 
     if not scheme(path):
         found = check_regular(local(path))
         return Stamp(found.st_size, str(found.st_mtime_ns))
+    if scheme(path) in object_client.SCHEMES:
+        return Stamp(*object_reader.head(path, storage_options))
     with _reading(path):
         fs = filesystem(path, storage_options)
         if fresh:
@@ -292,6 +367,16 @@ def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> 
         )
     marks = (info.get(k) for k in ("ETag", "etag", "LastModified", "last_modified", "mtime", "updated", "created"))
     return Stamp(int(info["size"]), next((str(m) for m in marks if m), ""))
+
+
+def is_object(path: str) -> bool:
+    """Whether a path is the URL of an object store."""
+    return scheme(path) in object_client.SCHEMES
+
+
+def checked_by_reads(path: str, expected: Stamp) -> bool:
+    """Whether reads of a file with an `expected` stamp notice that it was replaced: objects that have an ETag."""
+    return scheme(path) in object_client.SCHEMES and object_reader.is_tag(expected.tag)
 
 
 def check_unchanged(path: str, before: Stamp, storage_options: Options = None, *, now: Stamp | None = None) -> None:
@@ -311,11 +396,19 @@ def size(path: str, storage_options: Options = None) -> int:
     return stamp(path, storage_options).size
 
 
-def read_ranges(path: str, ranges: Sequence[tuple[int, int]], storage_options: Options = None) -> list[bytes]:
-    """Reads byte ranges [start, stop) of a file, each complete or an error; remote requests are concurrent."""
+def read_ranges(
+    path: str, ranges: Sequence[tuple[int, int]], storage_options: Options = None, *, expected: Stamp | None = None
+) -> list[bytes]:
+    """Reads byte ranges [start, stop) of a file, each complete or an error; remote requests are concurrent.
+
+    An object that has another ETag than the `expected` stamp is an error.
+    """
     if not scheme(path):
         with open_read(path) as file:
             return [read_at(file.fileno(), start, stop, path) for start, stop in ranges]
+    if scheme(path) in object_client.SCHEMES:
+        tag = "" if expected is None else expected.tag
+        return object_reader.read_ranges(path, ranges, storage_options, tag=tag)
     fs = filesystem(path, storage_options)
     with _reading(path):
         starts, stops = [r[0] for r in ranges], [r[1] for r in ranges]
@@ -360,18 +453,33 @@ def _exact(data: bytes, start: int, stop: int, path: str) -> bytes:
     return data
 
 
-def file_id(path: str, storage_options: Options = None) -> str:
+def file_ids(paths: Sequence[str], expected: Sequence[Stamp], storage_options: Options = None) -> list[str]:
+    """The ids of files, several remote ones at once."""
+    if not any(map(scheme, paths)):
+        return [file_id(path) for path in paths]
+    with ThreadPoolExecutor(8, "penstock-id") as pool:
+        return list(pool.map(lambda path, stamp: file_id(path, storage_options, expected=stamp), paths, expected))
+
+
+def remember_id(path: str, found: Stamp, id_: str) -> None:
+    """Keeps the id of a file that was read completely for another purpose; `file_id` then reads nothing."""
+    if found.tag:
+        _ids[path, found.size, found.tag] = id_
+
+
+def file_id(path: str, storage_options: Options = None, *, expected: Stamp | None = None) -> str:
     """Returns the id of a file's bytes, independent of its name: xxh3-128, as in `core.hashing`.
 
     Several GB/s for a file in the page cache. A file with the same size and modification time is read once per
     process; nothing is stored on disk.
     """
-    found = stamp(path, storage_options)
+    trusted = expected is not None and checked_by_reads(path, expected)
+    found = expected if expected is not None and trusted else stamp(path, storage_options)
     key = (path, found.size, found.tag)
     if found.tag and key in _ids:
         return _ids[key]
     state = xxhash.xxh3_128()
-    with open_read(path, storage_options) as file:
+    with open_read(path, storage_options, expected=found) as file:
         while block := file.read(_BLOCK):
             state.update(block)
     result = state.hexdigest()

@@ -68,6 +68,9 @@ def search(
     return low
 
 
+_FEW = 8
+
+
 def check_range(indices: Any, stop: int, what: str = "record numbers", where: str = "") -> NDArray[np.int64]:
     """Returns the indices as int64, or raises an error that names the first one outside [0, stop).
 
@@ -75,6 +78,10 @@ def check_range(indices: Any, stop: int, what: str = "record numbers", where: st
     [1, 2]
     """
     array = np.asarray(indices, np.int64)
+    if array.ndim == 1 and 0 < array.size <= _FEW:  # a row or two of each of many sources
+        values = array.tolist()
+        if min(values) >= 0 and max(values) < stop:
+            return array
     # A negative index is huge as an unsigned number: one pass checks both sides.
     if array.size and int(np.ascontiguousarray(array).view(np.uint64).max()) >= stop:
         bad = array[(array < 0) | (array >= stop)]

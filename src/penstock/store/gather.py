@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from operator import index
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,33 @@ from penstock.core.errors import StoreError, UsageError
 from penstock.store.arrays import ArrayTable, Part, row_view, windows
 
 I64 = NDArray[np.int64]
+T = TypeVar("T")
 
 _COPY_ABOVE = 24  # mean tokens per document above which one slice copy each beats index arithmetic
 
 
 @runtime_checkable
 class Parts(Protocol):
-    """A stream of tokens in one or more arrays. Position p is in part k if bounds[k] <= p < bounds[k + 1]."""
+    """A stream of tokens in one or more arrays. Position p is in part k if bounds[k] <= p < bounds[k + 1].
+
+    `bounds` of a store of very many shards is long and has to be read first; `places` reads what it needs.
+    """
+
+    @property
+    def n_tokens(self) -> int: ...
+
+    @property
+    def n_parts(self) -> int: ...
 
     @property
     def bounds(self) -> NDArray[np.int64]: ...
+
+    def places(self, positions: NDArray[np.int64], /) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the part of each position, the place in it, and the number of tokens from there to its end.
+
+        Positions are inside the stream.
+        """
+        ...
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
@@ -42,6 +59,17 @@ class Parts(Protocol):
     def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, /) -> ArrayTable:
         """Opens these parts, checks that no file was cut, verifies these ranges; returns the table of open parts."""
         ...
+
+
+@runtime_checkable
+class StableReads(Protocol):
+    """Parts whose memory may change while it is read.
+
+    `in_parts(count, read)` runs `read(start, stop)` for rows [0, count), in as few calls as there is room for, each
+    again if the memory changed meanwhile.
+    """
+
+    def in_parts(self, count: int, read: Callable[[int, int], T]) -> list[T]: ...
 
 
 def rows(
@@ -73,7 +101,7 @@ def rows(
 def reader(parts: Parts, starts: NDArray[np.int64], length: int) -> Callable[[int, int], NDArray[Any]]:
     """Returns `read(a, b)`, equal to `gather(parts, starts[a:b], length)`, with the checks done once for all starts.
 
-    While there are pages left to verify, and where rows cross from part to part, each call is a complete `gather`.
+    While there are pages left to verify, each call is a complete `gather`.
     """
     starts, length = np.asarray(starts, np.int64), index(length)
 
@@ -84,12 +112,16 @@ def reader(parts: Parts, starts: NDArray[np.int64], length: int) -> Callable[[in
         return checked
     _check(parts, starts, length)
     part: Part = 0
-    local, bounds = starts, parts.bounds
-    if len(bounds) > 2:
-        part = np.searchsorted(bounds, starts, "right") - 1
-        local = starts - bounds[part]
-        if bool((starts + length > bounds[part + 1]).any()):
-            return checked
+    local = starts
+    if parts.n_parts > 1:
+        places = part, local, left = parts.places(starts)
+        if bool((left < length).any()):
+
+            def joined(a: int, b: int) -> NDArray[Any]:
+                here = places[0][a:b], places[1][a:b], places[2][a:b]
+                return _gather_at(parts, starts[a:b], length, here) if len(here[0]) else checked(a, b)
+
+            return joined
     table, dtype = parts.ready(part, local, length), parts.dtype
     found = row_view(table, part, local, length, dtype)
     if found is None:
@@ -122,13 +154,12 @@ class _WindowReader:
 
 def _check(parts: Parts, starts: NDArray[np.int64], length: int) -> None:
     """Raises unless every window lies inside the stream. `starts` is int64 and `length` a Python int."""
-    bounds = parts.bounds
-    last = int(bounds[-1]) - length
+    last = parts.n_tokens - length
     # A negative start is huge as an unsigned number: one pass checks both sides.
     if length < 0 or (len(starts) and (last < 0 or int(starts.view(np.uint64).max()) > last)):
         bad = starts[(starts < 0) | (starts > last)] if length >= 0 else starts
         raise UsageError(
-            f"windows of {length} tokens inside a stream of {int(bounds[-1])}",
+            f"windows of {length} tokens inside a stream of {parts.n_tokens}",
             got=f"start {int(bad[0])}" if len(bad) else f"length {length}",
             fix="use starts in [0, n_tokens - length]",
         )
@@ -138,40 +169,49 @@ def gather(parts: Parts, starts: NDArray[np.int64], length: int) -> NDArray[Any]
     """Returns an array (len(starts), length) of windows. Raises if one is not completely inside the stream."""
     starts, length = np.asarray(starts, np.int64), index(length)
     _check(parts, starts, length)
-    bounds = parts.bounds
     if length == 0 or len(starts) == 0:
         return np.empty((len(starts), length), parts.dtype)
-    if len(bounds) == 2:
+    if parts.n_parts == 1:
         return windows(parts.ready(0, starts, length), 0, starts, length, parts.dtype)
-    part = np.searchsorted(bounds, starts, "right") - 1
-    local = starts - bounds[part]
-    crossing = starts + length > bounds[part + 1]
+    return _gather_at(parts, starts, length, parts.places(starts))
+
+
+def _gather_at(parts: Parts, starts: I64, length: int, places: tuple[I64, I64, I64]) -> NDArray[Any]:
+    """The same for checked starts, one or more, whose places in the parts are known."""
+    part, local, left = places
+    crossing = left < length
     if not crossing.any():
         return windows(parts.ready(part, local, length), part, local, length, parts.dtype)
-    if crossing.all():
+    rows = np.flatnonzero(crossing)
+    first = part[rows], local[rows], left[rows]
+    if len(rows) == len(starts):
         out = np.empty((len(starts), length), parts.dtype)
     else:  # crossing rows read another row's tokens first, so that all rows are one call; `_join` overwrites them
         other = int(np.argmin(crossing))
         part, local = np.where(crossing, part[other], part), np.where(crossing, local[other], local)
         out = windows(parts.ready(part, local, length), part, local, length, parts.dtype)
-    for place in np.flatnonzero(crossing).tolist():
-        _join(parts, int(starts[place]), out[place])
+    _join(parts, starts[rows], first, out, rows)
     return out
 
 
-def _join(parts: Parts, start: int, out: NDArray[Any]) -> None:
-    """Copies one window that lies in two or more parts."""
-    bounds = parts.bounds
-    part = int(np.searchsorted(bounds, start, "right")) - 1
-    done = 0
-    while done < len(out):
-        local = start + done - int(bounds[part])
-        here = min(len(out) - done, int(bounds[part + 1] - bounds[part]) - local)
-        if here > 0:
-            tokens = parts.ready(part, np.array([local]), here).array(part)
-            out[done : done + here] = tokens[local : local + here]
-            done += here
-        part += 1
+def _join(parts: Parts, starts: I64, first: tuple[I64, I64, I64], out: NDArray[Any], rows: I64) -> None:
+    """Copies the windows that lie in two or more parts into `rows` of `out`: the first piece of each, the next, ...
+
+    `first` has the places of their first tokens. All pieces of a round are opened and checked in one call.
+    """
+    length = out.shape[1]
+    (part, local, left), done = first, np.zeros(len(rows), np.int64)
+    while True:
+        here = np.minimum(length - done, left)
+        arrays = parts.ready(part, local, here).arrays
+        for row, to, p, start, n in zip(*(a.tolist() for a in (rows, done, part, local, here)), strict=True):
+            out[row, to : to + n] = arrays[p][start : start + n]
+        done += here
+        more = np.flatnonzero(done < length)
+        if len(more) == 0:
+            return
+        rows, starts, done = rows[more], starts[more], done[more]
+        part, local, left = parts.places(starts + done)
 
 
 def gather_rows(
@@ -182,8 +222,8 @@ def gather_rows(
     Raises `StoreError` if a range leaves its part: then the document table is damaged or was changed.
     """
     full = np.flatnonzero(lengths)  # an empty document may be at the very end of the stream, in no part
-    first, count, bounds = starts[full], lengths[full], parts.bounds
-    part = _check_ranges(bounds, first, count)
+    first, count = starts[full], lengths[full]
+    part, local = _check_ranges(parts, first, count)
     offsets = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     values = np.empty(int(offsets[-1]), parts.dtype)
@@ -192,24 +232,26 @@ def gather_rows(
     starts, lengths, to = first, count, offsets[full]
     if isinstance(part, int):
         return rows(parts.ready(part, starts, lengths).array(part), starts, lengths, values), offsets
-    local = starts - bounds[part]
     arrays = parts.ready(part, local, lengths).arrays
     for p, at, start, n in zip(part.tolist(), to.tolist(), local.tolist(), lengths.tolist(), strict=True):
         values[at : at + n] = arrays[p][start : start + n]
     return values, offsets
 
 
-def _check_ranges(bounds: I64, starts: I64, lengths: I64) -> Part:
-    """Returns the part of each range; none is empty. Raises unless each lies inside one part."""
-    total = int(bounds[-1])
-    # Negative numbers are huge as unsigned ones. After these two checks start + length cannot overflow.
+def _check_ranges(parts: Parts, starts: I64, lengths: I64) -> tuple[Part, I64]:
+    """Returns the part of each range and its place there; none is empty. Raises unless each lies inside one part."""
+    total = parts.n_tokens
+    # Negative numbers are huge as unsigned ones.
     outside = starts.view(np.uint64) >= total
     if not outside.any():
         outside = lengths.view(np.uint64) > total
     part: Part = 0
+    local = starts
     if not outside.any():
-        part = np.searchsorted(bounds, starts, "right") - 1 if len(bounds) > 2 else 0
-        outside = starts + lengths > bounds[part + 1]
+        left: I64 | int = total - starts
+        if parts.n_parts > 1:
+            part, local, left = parts.places(starts)
+        outside = lengths > left
     if outside.any():
         bad = int(np.argmax(outside))
         raise StoreError(
@@ -218,20 +260,19 @@ def _check_ranges(bounds: I64, starts: I64, lengths: I64) -> Part:
             where="the document table",
             fix="the table is damaged, or was changed while in use: open the data again, or copy it again",
         )
-    return part
+    return part, local
 
 
-def by_part(bounds: NDArray[np.int64], positions: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64] | slice]]:
-    """Yields each part that holds some of the positions, with their indices: a slice where positions are in order.
+def by_part(part: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64] | slice]]:
+    """Yields each part once, with the indices where it is: a slice where the parts are in order.
 
-    >>> [(p, w.tolist()) for p, w in by_part(np.array([0, 4, 9]), np.array([8, 1, 4]))]
+    >>> [(p, w.tolist()) for p, w in by_part(np.array([1, 0, 1]))]
     [(0, [1]), (1, [0, 2])]
-    >>> list(by_part(np.array([0, 4, 9]), np.array([1, 8, 4])))
+    >>> list(by_part(np.array([0, 1, 1])))
     [(0, slice(0, 1, None)), (1, slice(1, 3, None))]
     """
-    if len(positions) == 0:
+    if len(part) == 0:
         return
-    part = np.searchsorted(bounds, positions, "right") - 1
     order = None if bool((part[1:] >= part[:-1]).all()) else np.argsort(part, kind="stable")
     ordered = part if order is None else part[order]
     edges = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(part)]

@@ -314,6 +314,15 @@ def count(value: Any) -> int:
     return value
 
 
+def plain_name(name: str) -> bool:
+    """Whether a name is a plain file name, without a folder.
+
+    >>> plain_name("00000.tokens"), plain_name("../x"), plain_name("a/b"), plain_name("")
+    (True, False, False, False)
+    """
+    return bool(name) and name not in (".", "..") and not any(c in name for c in "/\\:\0")
+
+
 def damaged(expected: str, got: str, where: str) -> StoreError:
     """Creates the error for bytes that differ from what was written."""
     return StoreError(

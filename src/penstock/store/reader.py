@@ -1,6 +1,6 @@
 """Opens a token store and reads documents and windows from it.
 
-Opening reads one manifest, for any size of store; each shard is mapped when it is first needed. Tokens, document
+Opening reads one small manifest, for any size of store; each shard is mapped when it is first needed. Tokens, document
 tables and columns are read through the map, and every page is checked against its hash at its first use
 (`verify="first-touch"`; "open" checks all pages when opening, "off" none). A store can be pickled and used by many
 threads.
@@ -9,10 +9,13 @@ threads.
 from __future__ import annotations
 
 import os
-from itertools import pairwise
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +25,15 @@ from penstock.core.errors import StoreError, UsageError
 from penstock.core.mapped import MappedFile
 from penstock.storage.filesystem import local_only
 from penstock.store import gather, layout
-from penstock.store.arrays import ArrayTable, OpenArrays, Part, page_range
+from penstock.store.arrays import ArrayTable, OpenArrays, Part, distinct, page_range
 from penstock.store.doctable import OffsetTable, check_range
 from penstock.store.manifest import NAME, Manifest, dataset_id, read_manifest
+from penstock.store.page_marks import PageMarks
 from penstock.store.shard import Shard
+from penstock.store.shard_list import ListedShards
 from penstock.store.stream import TokenStream
+from penstock.store.values import PREFIX, decode_values
+from penstock.store.writer import ShardInfo
 
 VERIFY = ("first-touch", "open", "off")
 
@@ -57,31 +64,44 @@ class TokenStore(TokenStream):
                 got=repr(verify),
                 where="TokenStore",
             )
-        self.path = Path(local_only(path, "the token store"))
         self.verify = verify
-        self.manifest = _read(self.path)
-        folder = self.path if self.path.is_dir() else self.path.parent
-        listed = self.manifest.shards
-        self._documents = _prefix_sum(s.documents for s in listed)
-        bounds = _prefix_sum(s.tokens for s in listed)
-        super().__init__(bounds, np.dtype(self.manifest.dtype), self.manifest.vocab_size)
-        # One flag per page of the store, so that a batch over many shards is checked in one lookup.
-        self._page_bits = listed[0].page_bytes.bit_length() - 1
-        self._pages = _prefix_sum((s.bytes >> self._page_bits) + 1 for s in listed)
-        self._page_verified = np.zeros(int(self._pages[-1]), bool)
-        flags = [self._page_verified[a:b] for a, b in pairwise(self._pages.tolist())]
-        on = verify != "off"
-        self._shards = [
-            Shard(folder / s.name, s, verify=on, page_verified=f, on_verified=self._shard_verified)
-            for s, f in zip(listed, flags, strict=True)
-        ]
-        self._verified = not on  # every page of tokens is verified, or need not be
-        self._open = OpenArrays(len(listed), self._open_one, self._drop_one)
+        self.manifest = self._find(path)
+        shards = self.manifest.shards
+        super().__init__(shards.token_edges, np.dtype(self.manifest.dtype), self.manifest.vocab_size)
+        self._documents = shards.document_edges
+        self._page_bits = self.manifest.page_bytes.bit_length() - 1
+        self._marks = PageMarks(len(shards))
+        self._shards = _Shards(self._new_shard)
+        self._verified = verify == "off"  # every page of tokens is verified, or need not be
+        self._verified_shards: set[int] = set()  # all of their tokens
+        self._unverified_tokens = self.n_tokens  # in all other shards
+        self._count_lock = threading.Lock()
+        self._open = OpenArrays(len(shards), self._open_one, self._drop_one)
         self._closed = False
         if verify == "open":
-            for number in range(len(self._shards)):
+            for number in range(len(shards)):
                 shard = self._shard(number)
                 shard.check_pages(np.arange(shard.pages))
+
+    def _find(self, path: str | os.PathLike[str]) -> Manifest:
+        """Reads the manifest; `where` names the store in errors."""
+        self.path = Path(local_only(path, "the token store"))
+        self.where = str(self.path)
+        found = _read(self.path)
+        self._shard_folder = self.path if self.path.is_dir() else self.path.parent
+        return found
+
+    def shard_of(self, entry: ShardInfo) -> Shard:
+        """A shard on its own, to be verified or described."""
+        return Shard(self._shard_folder / entry.name, entry)
+
+    def reading_all(self, shard: Shard, read: Callable[[Shard], None]) -> None:
+        """Calls `read` with a shard of `shard_of` whose pages have all been verified."""
+        read(shard)
+
+    def files(self) -> list[str] | None:
+        """The names of all files in the store's folder; None if the store is a single shard."""
+        return [path.name for path in self.path.iterdir()] if self.path.is_dir() else None
 
     def __len__(self) -> int:
         return int(self._documents[-1])
@@ -103,14 +123,14 @@ class TokenStore(TokenStream):
             "vocab_size": m.vocab_size,
             "eos_id": m.eos_id,
             "tokenizer": m.tokenizer,
-            "columns": [c.name for c in m.columns],
+            "columns": self.columns,
             "boundaries": "document table",
         }
 
     def locate(self, index: int) -> dict[str, Any]:
         """Returns shard, number in the shard, stream position, length and byte offset of document `index`."""
         number = int(check_range([index], len(self), "documents")[0])
-        part = int(np.searchsorted(self._documents, number, "right")) - 1
+        part = int(self.manifest.shards.of_document(np.array([number]))[0])
         start = int(self.starts(np.array([number]))[0])
         first = self._shard(part).header.section("tokens").offset
         return {
@@ -120,9 +140,9 @@ class TokenStore(TokenStream):
             "start": start,
             "tokens": int(self.lengths(np.array([number]))[0]),
             "byte": first + (start - int(self._bounds[part])) * self._dtype.itemsize,
-        } | self._origin(number)
+        } | self._origin(number, part)
 
-    def _origin(self, number: int) -> dict[str, Any]:
+    def _origin(self, number: int, part: int) -> dict[str, Any]:
         """File and line of the document's source text, if the store recorded them."""
         found = {s.name: self._read_column(s, np.array([number])) for s in self.manifest.columns if s.name in _ORIGIN}
         if len(found) != len(_ORIGIN):
@@ -130,6 +150,7 @@ class TokenStore(TokenStream):
         file, line = (int(found[name][0]) for name in _ORIGIN)
         names = self.manifest.metadata.get("files")
         known = names if isinstance(names, list) else []
+        line += self.manifest.lines_before(part)
         return {"file": str(known[file]) if 0 <= file < len(known) else file, "line": line}
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
@@ -139,20 +160,27 @@ class TokenStore(TokenStream):
         columns: Columns = {"input_ids": Ragged(*gather.gather_rows(self, starts, lengths))}
         for spec in self.manifest.columns:
             if not spec.name.startswith("_"):  # the origin of a document is for `locate`, not for training
-                columns[spec.name] = self._read_column(spec, indices)
+                columns[spec.name.removeprefix(PREFIX)] = self._values(spec, indices)
         return columns
+
+    def _values(self, spec: layout.ColumnSpec, indices: NDArray[np.int64]) -> Ragged | NDArray[Any]:
+        """A column of some documents, decoded if it holds values of any kind."""
+        column = self._read_column(spec, indices)
+        if not spec.name.startswith(PREFIX) or not isinstance(column, Ragged):
+            return column
+        return decode_values(column, self.where)
 
     @property
     def columns(self) -> list[str]:
         """Names of the store's columns other than `input_ids`."""
-        return [spec.name for spec in self.manifest.columns]
+        return [spec.name.removeprefix(PREFIX) for spec in self.manifest.columns]
 
     def column(self, name: str, indices: NDArray[np.int64]) -> Ragged | NDArray[Any]:
         """Returns one column of some documents, without reading their tokens."""
-        spec = next((s for s in self.manifest.columns if s.name == name), None)
+        spec = next((s for s in self.manifest.columns if s.name.removeprefix(PREFIX) == name), None)
         if spec is None:
             raise UsageError(f"a column of the store: {', '.join(self.columns) or 'it has none'}", got=repr(name))
-        return self._read_column(spec, check_range(indices, len(self), "documents"))
+        return self._values(spec, check_range(indices, len(self), "documents"))
 
     def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         indices = check_range(indices, len(self) + 1, "documents")
@@ -165,12 +193,21 @@ class TokenStore(TokenStream):
         """Returns the document of each stream position. The first use in a shard verifies its full document table."""
         positions = check_range(positions, self.n_tokens, "positions")
         out = np.empty(len(positions), np.int64)
-        for part, places in gather.by_part(self._bounds, positions):
+        for part, places in gather.by_part(self.part_of(positions)):
             shard = self._shard(part)
             shard.check_all("offsets")
             table = OffsetTable(shard.section("offsets"))
             out[places] = table.find(positions[places] - self._bounds[part]) + self._documents[part]
         return out
+
+    @property
+    def bounds(self) -> NDArray[np.int64]:
+        """Stream position of the start of each shard, and of the end. Reads the full list of shards."""
+        self.manifest.shards.read_all()
+        return self._bounds
+
+    def part_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.manifest.shards.of_token(positions)
 
     @property
     def sound(self) -> bool:
@@ -180,20 +217,23 @@ class TokenStore(TokenStream):
     def ready(self, part: Part, starts: NDArray[np.int64], lengths: NDArray[np.int64] | int, /) -> ArrayTable:
         """Opens these shards and verifies the pages of these ranges of tokens; returns the table of open shards."""
         if self._closed:
-            raise UsageError("an open store", got="one that was closed", where=str(self.path), fix="open it again")
+            raise UsageError("an open store", got="one that was closed", where=self.where, fix="open it again")
         table = self._open.need(part)
         table.check(part)
-        if self._verified or isinstance(part, int):
-            if not self._verified and not self._shards[part].tokens_verified:
-                self._shards[part].check(self._shards[part].header.sections[0], starts, lengths)
+        if self._verified:
+            return table
+        if isinstance(part, int):
+            shard = self._shards[part]
+            if not shard.tokens_verified:
+                shard.check(shard.header.sections[0], starts, lengths)
             return table
         longest = (lengths if isinstance(lengths, int) else int(lengths.max(initial=0))) * self._dtype.itemsize
         if longest and longest <= 1 << self._page_bits:
             first, last = page_range(layout.ALIGN, starts, lengths, self._dtype.itemsize, self._page_bits)
-            base = self._pages[part]
-            if bool(self._page_verified[first + base].all()) and bool(self._page_verified[last + base].all()):
+            base, flags = self._marks.first[part], self._marks.flags
+            if bool(flags[first + base].all()) and bool(flags[last + base].all()):
                 return table
-        for number in np.unique(part).tolist():
+        for number in distinct(part).tolist():
             here = part == number
             shard = self._shards[number]
             shard.check(shard.header.sections[0], starts[here], lengths if isinstance(lengths, int) else lengths[here])
@@ -219,13 +259,13 @@ class TokenStore(TokenStream):
         return _reopen, (str(self.path), self.verify, self.manifest.id)
 
     def __repr__(self) -> str:
-        return f"TokenStore({str(self.path)!r}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"
+        return f"TokenStore({self.where!r}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"
 
     def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         starts, lengths = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
-        for part, places in gather.by_part(self._documents, indices):
+        for part, places in gather.by_part(self.manifest.shards.of_document(indices)):
             local = indices[places] - self._documents[part]
-            first, stop = self._pairs(part, "offsets", local, self.manifest.shards[part].tokens)
+            first, stop = self._pairs(part, "offsets", local, int(self._bounds[part + 1] - self._bounds[part]))
             starts[places], lengths[places] = first + self._bounds[part], stop - first
         return starts, lengths
 
@@ -257,7 +297,7 @@ class TokenStore(TokenStream):
         if not spec.ragged:
             out = np.empty((len(indices), *spec.shape), kind)
             width = out[:1].size if len(out) else 0
-            for part, places in gather.by_part(self._documents, indices):
+            for part, places in gather.by_part(self.manifest.shards.of_document(indices)):
                 shard, local = self._shard(part), indices[places] - self._documents[part]
                 values = shard.section(name).reshape(-1, *spec.shape)
                 shard.check(shard.header.section(name), local * width, width)
@@ -265,7 +305,7 @@ class TokenStore(TokenStream):
             return out
         lengths = np.zeros(len(indices), np.int64)
         found: list[tuple[NDArray[np.int64] | slice, NDArray[np.int64], NDArray[Any]]] = []
-        for part, places in gather.by_part(self._documents, indices):
+        for part, places in gather.by_part(self.manifest.shards.of_document(indices)):
             shard, local = self._shard(part), indices[places] - self._documents[part]
             section = shard.header.section(name)
             first, stop = self._pairs(part, f"{name}:offsets", local, section.items)
@@ -282,36 +322,89 @@ class TokenStore(TokenStream):
 
     def _shard(self, number: int) -> Shard:
         if self._closed:
-            raise UsageError("an open store", got="one that was closed", where=str(self.path), fix="open it again")
+            raise UsageError("an open store", got="one that was closed", where=self.where, fix="open it again")
         self._open.need(number).check(number)
         return self._shards[number]
 
-    def _open_one(self, number: int) -> tuple[NDArray[Any], MappedFile]:
-        array = self._shards[number].section("tokens")
-        if not self._shards[number].tokens_verified:  # also when the file was replaced since it was last open
-            self._verified = False
-        return array, self._shards[number].open()
+    def _new_shard(self, number: int) -> Shard:
+        entry = self.manifest.shards[number]
+        return Shard(
+            self._shard_folder / entry.name, entry, verify=self.verify != "off", marks=self._marks, number=number,
+            on_verified=partial(self._shard_verified, number, entry.tokens),
+        )  # fmt: skip
 
-    def _shard_verified(self) -> None:
-        pairs = zip(self._shards, self.manifest.shards, strict=True)
-        self._verified = all(shard.tokens_verified or not listed.tokens for shard, listed in pairs)
+    def _open_one(self, number: int) -> tuple[NDArray[Any], MappedFile]:
+        shard = self._shards.hold(number)
+        array = shard.section("tokens")
+        if not shard.tokens_verified:
+            with self._count_lock:
+                if number in self._verified_shards:  # the file was replaced since it was last open
+                    self._verified_shards.remove(number)
+                    self._unverified_tokens += self.manifest.shards[number].tokens
+                    self._verified = False
+        return array, shard.open()
+
+    def _shard_verified(self, number: int, tokens: int) -> None:
+        with self._count_lock:
+            if number not in self._verified_shards:
+                self._verified_shards.add(number)
+                self._unverified_tokens -= tokens
+                self._verified = self._unverified_tokens == 0
 
     def _drop_one(self, number: int) -> None:
-        self._shards[number].drop()
+        self._shards.drop(number)
+
+
+StoreT = TypeVar("StoreT", bound=TokenStore)
+
+
+class _Shards:
+    """The shards of a store by number, created when needed. Shards that are not held vanish with their last user."""
+
+    def __init__(self, create: Callable[[int], Shard]) -> None:
+        self._create = create
+        self._held: dict[int, Shard] = {}  # those in the table of open shards
+        self._known: WeakValueDictionary[int, Shard] = WeakValueDictionary()
+
+    def __getitem__(self, number: int) -> Shard:
+        found = self._held.get(number)
+        if found is None:
+            found = self._known.get(number)
+        if found is None:
+            self._known[number] = found = self._create(number)
+        return found
+
+    def hold(self, number: int) -> Shard:
+        """Returns a shard and keeps it."""
+        self._held[number] = found = self[number]
+        return found
+
+    def drop(self, number: int) -> None:
+        """Closes a shard: its header and hashes are read again when it is needed, its pages stay marked."""
+        found = self._held.pop(number, None)
+        if found is not None:
+            found.drop()
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(list(self._known.values()))
 
 
 def _read(path: Path) -> Manifest:
     if path.is_file() and path.name != NAME:
         _refuse_other_files(path)
-        info = Shard(path).info()
-        return Manifest(
-            dataset_id([info], None, None),
-            info.dtype,
-            info.vocab_size,
-            (info,),
-            info.columns,
-        )
+        return one_shard(Shard(path).info())
     return read_manifest(path if path.name != NAME else path.parent)
+
+
+def one_shard(info: ShardInfo) -> Manifest:
+    """The manifest of a shard that is read on its own."""
+    return Manifest(
+        dataset_id([info], None, None),
+        info.dtype,
+        info.vocab_size,
+        ListedShards([info]),
+        info.columns,
+    )
 
 
 def _refuse_other_files(path: Path) -> None:
@@ -327,18 +420,18 @@ def _refuse_other_files(path: Path) -> None:
         )
 
 
-def _prefix_sum(counts: Any) -> NDArray[np.int64]:
-    return np.cumsum([0, *counts], dtype=np.int64)
-
-
 def _reopen(path: str, verify: str, ident: str) -> TokenStore:
     """Opens a store from a pickle; raises if the folder now holds another store."""
-    store = TokenStore(path, verify=verify)
+    return expect_id(TokenStore(path, verify=verify), ident)
+
+
+def expect_id(store: StoreT, ident: str) -> StoreT:
+    """Returns the store if it has this id; raises otherwise."""
     if store.manifest.id != ident:
         raise StoreError(
             f"the store {ident}",
             got=f"the store {store.manifest.id}",
-            where=path,
+            where=store.where,
             fix="the store was rewritten after the pipeline was built: build the pipeline again",
         )
     return store

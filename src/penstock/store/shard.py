@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import xxhash
@@ -22,6 +22,7 @@ from penstock.core.mapped import MappedFile, map_file
 from penstock.store import layout
 from penstock.store.arrays import page_range
 from penstock.store.layout import Header, Section
+from penstock.store.page_marks import PageMarks
 from penstock.store.writer import ShardInfo
 
 _MAX_ADVISED = 4096  # pages per call for which the system is asked to read ahead
@@ -32,14 +33,15 @@ class Shard:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | str,
         expected: ShardInfo | None = None,
         *,
         verify: bool = True,
-        page_verified: NDArray[np.bool_] | None = None,
+        marks: PageMarks | None = None,
+        number: int = 0,
         on_verified: Callable[[], None] | None = None,
     ) -> None:
-        self.path = path
+        self.path, self.name = path, os.path.basename(path)
         self._expected = expected
         self._check = verify
         self._on_verified = on_verified
@@ -48,8 +50,8 @@ class Shard:
         self._file_id: tuple[int, ...] = ()  # device, inode, size and modification time
         self._header: Header | None = None
         self._hashes: NDArray[np.uint64] = np.empty(0, np.uint64)
-        self._shared_flags = page_verified  # a store keeps the flags of all its shards in one array
-        self._page_verified: NDArray[np.bool_] = np.empty(0, bool)
+        self._marks = PageMarks(1) if marks is None else marks  # a store has one for all its shards
+        self._number = number  # of this shard among them
         self.root = ""
         self.verified = self.tokens_verified = not self._check  # all pages; all pages of tokens
 
@@ -70,7 +72,7 @@ class Shard:
             found = self._map
             if found is None:
                 found = self._map = self._open()
-        if self._check and not self._page_verified[0]:  # the page of the file's first block, which nothing else reads
+        if self._check and not self._page_verified()[0]:  # the page of the file's first block, which nothing else reads
             try:
                 self.check_pages(np.zeros(1, np.int64))
             except StoreError:
@@ -104,14 +106,17 @@ class Shard:
                 )
             file_id = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
             if self._header is None or file_id != self._file_id:
-                header, hashes, root = layout.read_tail(file, stat.st_size, where)
-                self._match(header, root.hex(), where)
-                self._header, self._hashes, self.root, self._file_id = (header, hashes, root.hex(), file_id)
-                shared = self._shared_flags
-                self._page_verified = np.zeros(len(hashes), bool) if shared is None else shared[: len(hashes)]
-                self._page_verified[:] = False
+                self._read_header(file, stat.st_size)
+                self._file_id = file_id
+                self._marks.add(self._number, len(self._hashes), hash(file_id))
                 self.verified = self.tokens_verified = not self._check
+                self._count_verified()
             return map_file(where, file.fileno())
+
+    def _read_header(self, file: IO[bytes], size: int) -> None:
+        header, hashes, root = layout.read_tail(file, size, str(self.path))
+        self._match(header, root.hex(), str(self.path))
+        self._header, self._hashes, self.root = header, hashes, root.hex()
 
     def _match(self, header: Header, root: str, where: str) -> None:
         want = self._expected
@@ -124,7 +129,7 @@ class Shard:
                 where=where,
                 fix="put back the shard this manifest was written for; shards may not be swapped or renamed",
             )
-        said = replace(_info(self.path.name, want.bytes, root, header), name=want.name)
+        said = replace(_info(self.name, want.bytes, root, header), name=want.name)
         if said != want:
             raise layout.damaged("the counts and columns of the manifest", str(said), where)
 
@@ -156,7 +161,7 @@ class Shard:
         if longest == 0 or len(starts) == 0:
             return
         first, last = page_range(section.offset, starts, lengths, size, bits)
-        verified = self._page_verified
+        verified = self._page_verified()
         if longest <= self.header.page_bytes:  # then a range has at most two pages, its first and its last
             if bool(verified[first].all()) and bool(verified[last].all()):
                 return
@@ -183,14 +188,23 @@ class Shard:
                     f"{found:016x}: bytes {page * size} to {min((page + 1) * size, stop)} have changed",
                     f"{self.path}, page {page} of {len(self._hashes)} ({self._holds(page)})",
                 )
-            self._page_verified[page] = True
-        self.verified = self.verified or bool(self._page_verified.all())
-        if not self.tokens_verified:
-            tokens = self.header.sections[0]
-            first, end = tokens.offset // size, -(-(tokens.offset + tokens.bytes) // size)
-            self.tokens_verified = bool(self._page_verified[first:end].all())
-            if self.tokens_verified and self._on_verified is not None:
-                self._on_verified()
+            self._marks.set(self._number, page)
+        verified = self.tokens_verified
+        self._count_verified()
+        if self.tokens_verified and not verified and self._on_verified is not None:
+            self._on_verified()
+
+    def _count_verified(self) -> None:
+        marked, size, tokens = self._page_verified(), self.header.page_bytes, self.header.sections[0]
+        self.verified = self.verified or bool(marked.all())
+        first, end = tokens.offset // size, -(-(tokens.offset + tokens.bytes) // size)
+        self.tokens_verified = self.verified or bool(marked[first:end].all())
+
+    def _page_verified(self) -> NDArray[np.bool_]:
+        return self._marks.of(self._number)
+
+    def fetch_ahead(self, pages: NDArray[np.int64]) -> None:
+        """Fetches pages that will be checked, where that takes requests."""
 
     @property
     def pages(self) -> int:
@@ -212,7 +226,7 @@ class Shard:
     def info(self) -> ShardInfo:
         """Returns the manifest entry of this shard, from its own header."""
         header = self.header  # opens the file, which sets size and root
-        return _info(self.path.name, self._file_id[2], self.root, header)
+        return _info(self.name, self._file_id[2], self.root, header)
 
 
 def _info(name: str, size: int, root: str, header: Header) -> ShardInfo:

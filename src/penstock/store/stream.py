@@ -49,6 +49,19 @@ class TokenStream(ABC):
         return self._bounds
 
     @property
+    def n_parts(self) -> int:
+        return len(self._bounds) - 1
+
+    def part_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the part of each position; the bounds of these parts are exact from then on."""
+        return np.searchsorted(self._bounds, positions, "right") - 1
+
+    def places(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the part of each position, the place in it, and the number of tokens from there to its end."""
+        part, bounds = self.part_of(positions), self._bounds
+        return part, positions - bounds[part], bounds[part + 1] - positions
+
+    @property
     def sound(self) -> bool:
         """Whether every token is verified, or need not be."""
         return True

@@ -1,27 +1,35 @@
 """Checks every byte of a store (`verify`), or describes it without reading tokens (`info`).
 
 `verify` hashes every byte (about as fast as the disk reads), checks that document tables and column offsets are
-non-decreasing and every id is in the vocabulary, and lists all damage. Memory is bounded by one block.
+non-decreasing and every id is in the vocabulary, and lists all damage. Memory is bounded by one block. A store in an
+object store is read from there, not from the cache of an earlier run: in temporary disk space of about two shards.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.errors import PenstockError, StoreError
+from penstock.core.errors import FileMissing, PenstockError, StoreError
+from penstock.storage import objects
 from penstock.store import layout
-from penstock.store.manifest import NAME, Manifest
+from penstock.store.manifest import NAME, Manifest, id_of_roots
 from penstock.store.reader import TokenStore
+from penstock.store.remote_store import RemoteStore, open_token_store
 from penstock.store.shard import Shard
+from penstock.store.writer import ShardInfo
+
+SHOWN_SHARDS = 1024
 
 _BLOCK = 1 << 22
+_CACHE_BYTES = 256 << 20  # beside two shards
 
 
 @dataclass
@@ -47,22 +55,48 @@ class Report:
             raise self.problems[0]
 
 
-def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> Report:
+def verify(
+    path: str | os.PathLike[str],
+    progress: Callable[[int, int], None] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Report:
     """Checks every byte of a store, or of one shard file. `progress(done, total)` is called with byte counts.
 
     The report counts only intact shards, documents and tokens.
     """
     report = Report()
     try:
-        store = TokenStore(path)
+        store = open_token_store(path, storage_options=storage_options)
     except StoreError as error:
         report.problems.append(error)
         return report
+    with ExitStack() as stack:
+        if isinstance(store, RemoteStore):
+            store = _with_own_cache(store, stack)
+        _verify(store, report, progress)
+    return report
+
+
+def _with_own_cache(store: RemoteStore, stack: ExitStack) -> RemoteStore:
+    """The store with an empty cache, which is deleted at the end."""
+    folder = stack.enter_context(TemporaryDirectory(prefix="penstock-verify-"))
+    largest = max((info.bytes for info in _entries(store.manifest, Report())), default=0)
+    own = RemoteStore(
+        store.url, storage_options=store.storage_options, cache_dir=folder, cache_bytes=2 * largest + _CACHE_BYTES
+    )
+    stack.callback(own.close)
+    return own
+
+
+def _verify(store: TokenStore, report: Report, progress: Callable[[int, int], None] | None) -> None:
     report.id = store.manifest.id
-    folder = store.path if store.path.is_dir() else store.path.parent
     total, done = store.manifest.bytes, 0
-    for info in store.manifest.shards:
-        shard = Shard(folder / info.name, info)
+    names: set[str] = set()
+    roots: list[str] = []
+    for info in _entries(store.manifest, report):
+        names.add(info.name)
+        roots.append(info.root)
+        shard = store.shard_of(info)
         before = len(report.problems)
         base = done
 
@@ -70,7 +104,7 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
             if progress is not None:
                 progress(base + here, total)
 
-        _verify_shard(shard, report, step)
+        _verify_shard(store, shard, report, step)
         shard.drop()
         done += info.bytes
         step(info.bytes)
@@ -79,13 +113,36 @@ def verify(path: str | os.PathLike[str], progress: Callable[[int, int], None] | 
             report.documents += info.documents
             report.tokens += info.tokens
             report.bytes += info.bytes
-    if store.path.is_dir():
-        listed = {NAME, *(s.name for s in store.manifest.shards)}
-        report.extras = sorted(p.name for p in store.path.iterdir() if p.name not in listed)
-    return report
+    _verify_list(store, names, roots, report)
+    if (found := store.files()) is not None:
+        listed = {NAME, *names, *store.manifest.shards.files}
+        report.extras = sorted(name for name in found if name not in listed)
 
 
-def _verify_shard(shard: Shard, report: Report, step: Callable[[int], None]) -> None:
+def _entries(manifest: Manifest, report: Report) -> Iterator[ShardInfo]:
+    """Yields the entries of the list of shards that can be read; reports each damaged group once."""
+    for number in range(len(manifest.shards)):
+        try:
+            yield manifest.shards[number]
+        except StoreError as error:
+            if str(error) not in (str(problem) for problem in report.problems[-1:]):
+                report.problems.append(error)
+
+
+def _verify_list(store: TokenStore, names: set[str], roots: list[str], report: Report) -> None:
+    """Checks what opening a store of very many shards does not: that names differ, and the id is of these roots."""
+    manifest = store.manifest
+    if len(roots) != len(manifest.shards):
+        return
+    where = objects.join(store.where, next(iter(manifest.shards.files), NAME))
+    if len(names) != len(roots):
+        report.problems.append(layout.damaged("different shard names", "a name that repeats", where))
+    found = id_of_roots(roots, manifest.dtype, manifest.vocab_size, manifest.tokenizer, manifest.eos_id)
+    if found != manifest.id:
+        report.problems.append(layout.damaged(f"the shards of the store {manifest.id}", f"those of {found}", where))
+
+
+def _verify_shard(store: TokenStore, shard: Shard, report: Report, step: Callable[[int], None]) -> None:
     try:
         shard.open()
         size = shard.header.page_bytes
@@ -93,6 +150,7 @@ def _verify_shard(shard: Shard, report: Report, step: Callable[[int], None]) -> 
         intact = True
         for first in range(0, shard.pages, block):
             pages = np.arange(first, min(first + block, shard.pages))
+            shard.fetch_ahead(pages)
             for page in pages.tolist():
                 try:
                     shard.check_pages(np.array([page]))
@@ -102,9 +160,11 @@ def _verify_shard(shard: Shard, report: Report, step: Callable[[int], None]) -> 
                     report.problems.append(error)
             step(min((first + block) * size, shard.body_bytes))
         if intact:
-            _verify_values(shard)
+            store.reading_all(shard, _verify_values)
     except StoreError as error:
         report.problems.append(error)
+    except FileMissing as error:
+        report.problems.append(layout.damaged("a shard that the manifest names", error.got, str(shard.path)))
 
 
 def _verify_values(shard: Shard) -> None:
@@ -148,18 +208,21 @@ def _verify_offsets(offsets: NDArray[Any], stop: int, where: str) -> None:
             raise layout.damaged("non-decreasing offsets", f"offsets[{bad}] > offsets[{bad + 1}]", where)
 
 
-def info(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Describes a store from its manifest and the header of its first shard, without reading tokens."""
-    store = TokenStore(path)
+def info(path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Describes a store from its manifest and the header of its first shard, without reading tokens.
+
+    `shards` has the first 1,024 of them; `files` is their number.
+    """
+    store = open_token_store(path, storage_options=storage_options)
     manifest: Manifest = store.manifest
-    folder = store.path if store.path.is_dir() else store.path.parent
     facts = store.describe()
     facts["tool"] = manifest.tool
     facts["metadata"] = manifest.metadata
     shown = ("name", "bytes", "documents", "tokens", "root")
-    facts["shards"] = [{name: getattr(shard, name) for name in shown} for shard in manifest.shards]
     try:
-        header = Shard(Path(folder) / manifest.shards[0].name, manifest.shards[0]).header
+        listed = manifest.shards[:SHOWN_SHARDS]
+        facts["shards"] = [{name: getattr(shard, name) for name in shown} for shard in listed]
+        header = store.shard_of(listed[0]).header
         facts["shard_metadata"], facts["page_bytes"] = header.metadata, header.page_bytes
     except PenstockError as error:
         facts["damage"] = str(error)

@@ -31,7 +31,7 @@ _SPILL_BYTES = 32 << 20
 _CHUNK_ITEMS = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ShardInfo:
     """A finished shard: its entry in the manifest."""
 

@@ -15,13 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.columns import Columns, Ragged, concat, cut, rows_of
+from penstock.core.columns import Columns, Ragged, concat, cut, rows_of, take
 from penstock.pipeline import Pipeline
 
 
 def batches(loader: Iterable[Any], count: int | None) -> list[Columns]:
     """Returns the first `count` batches of an iteration, or all."""
     return list(islice(loader, count))
+
+
+def _same_value(one: Any, other: Any) -> bool:
+    """Whether two values of an object column are equal; arrays by dtype, shape and content."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    return type(one) is type(other) and bool(one == other)
 
 
 def assert_same(one: Mapping[str, Any], other: Mapping[str, Any], what: str = "batches") -> None:
@@ -31,13 +38,14 @@ def assert_same(one: Mapping[str, Any], other: Mapping[str, Any], what: str = "b
     for name, left in one.items():
         right = other[name]
         if isinstance(left, Ragged) or isinstance(right, Ragged):
-            if type(left) is not type(right) or left.tolist() != right.tolist():
+            both = isinstance(left, Ragged) and isinstance(right, Ragged)
+            if not both or left.tolist() != right.tolist():
                 raise AssertionError(f"{what}: column {name!r} differs: {left.tolist()} and {right.tolist()}")
             continue
         if left.dtype != right.dtype or left.shape != right.shape:
             raise AssertionError(f"{what}: column {name!r} is {left.dtype}{left.shape} and {right.dtype}{right.shape}")
         same = (
-            left.tolist() == right.tolist()
+            all(_same_value(a, b) for a, b in zip(left.flat, right.flat, strict=True))
             if left.dtype == object
             else np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
         )
@@ -105,16 +113,23 @@ def _saving(loader: Any, states: list[str], most: int) -> Iterable[Columns]:
 def global_batches(
     make: Callable[[], Pipeline], world: int, count: int | None, state: Any = None, **engine: Any
 ) -> list[Columns]:
-    """Returns the ordered global batches of `world` ranks: the rows of all ranks, concatenated in rank order."""
-    ranks = []
+    """Returns the ordered global batches of `world` ranks: the rows of all ranks, in the order of the run."""
+    ranks, numbers = [], []
     for rank in range(world):
         loader = Pipeline(replace(make().definition, rank=rank, world=world, sharded=True)).to_numpy(**engine)
         if state is not None:
             loader.load_state_dict(state)
+        first = loader.step
         ranks.append(batches(loader, count))
+        if loader.assigned_by_lane:
+            numbers.append([loader.row_numbers(first + i) for i in range(len(ranks[-1]))])
     if len({len(r) for r in ranks}) != 1:
         raise AssertionError(f"ranks have different numbers of batches: {[len(r) for r in ranks]}")
-    return [concat(list(parts)) for parts in zip(*ranks, strict=True)]
+    found = [concat(list(parts)) for parts in zip(*ranks, strict=True)]
+    if not numbers:  # ranks have consecutive rows
+        return found
+    order = [np.argsort(np.concatenate(parts), kind="stable") for parts in zip(*numbers, strict=True)]
+    return [take(batch, rows) for batch, rows in zip(found, order, strict=True)]
 
 
 def assert_elastic(

@@ -11,15 +11,17 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from penstock.core.arguments import explained_class
 from penstock.core.columns import Ragged
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
+from penstock.core.signals import surface
 from penstock.tokenizers.base import (
     BaseTokenizer,
     Ids,
@@ -30,7 +32,7 @@ from penstock.tokenizers.base import (
     is_text,
 )
 from penstock.tokenizers.giga import GigaPool
-from penstock.tokenizers.probes import vocabulary_probes
+from penstock.tokenizers.probes import expected_ids
 from penstock.tokenizers.resolve import as_tokenizer
 
 Engine = Callable[[Sequence[str]], Ragged]
@@ -39,6 +41,7 @@ SAMPLE_DOCUMENTS = 64
 SAMPLE_CHARACTERS = 1 << 20
 
 
+@explained_class
 class BulkEncoder:
     """Encodes lists of texts; `engine` is what does it ("gigatoken" or the tokenizer's kind), `reason` is why.
 
@@ -67,7 +70,9 @@ class BulkEncoder:
         self._run: Engine = self.tokenizer.encode_batch
         self._giga: GigaPool | None = None
         self._lock = threading.RLock()
+        self._checking: Future[None] | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._pool_lock = threading.Lock()  # not the other one, which a check holds for as long as it takes
         form = None if reference or base is None else base.fast_form()
         if base is not None and form is not None:
             self._try_giga(base, form)
@@ -94,8 +99,7 @@ class BulkEncoder:
             if self.engine != "gigatoken":
                 return
             assert isinstance(self.tokenizer, BaseTokenizer)
-            probes = [*filter(is_text, spread(sample_texts)), *vocabulary_probes(self.tokenizer)]
-            texts, expected = accepted(self.tokenizer, probes)
+            texts, expected = expected_ids(self.tokenizer, list(filter(is_text, spread(sample_texts))))
             try:
                 row = first_difference(expected, self._run(texts))
                 if row is None and self._giga is not None:
@@ -112,12 +116,63 @@ class BulkEncoder:
             else:
                 self._fall_back(f"gigatoken returns other ids than {self.tokenizer.kind} for {texts[row][:60]!r}")
 
+    def check_beside(self, sample: Callable[[], Sequence[str]]) -> None:
+        """Starts `check(sample())` in another thread; `encode` works meanwhile and returns only what has passed it.
+
+        A failure of `sample` is raised by `encode`.
+        """
+        with self._lock:
+            if self.checked or self._checking is not None:
+                return
+            self._checking = Future()
+            if self._giga is not None:
+                self._giga.deferred = True
+        threading.Thread(target=self._check_beside, args=(sample,), name="penstock-check", daemon=True).start()
+
+    def _check_beside(self, sample: Callable[[], Sequence[str]]) -> None:
+        assert self._checking is not None
+        try:
+            self.check(sample())
+        except BaseException as error:
+            self._checking.set_exception(error)
+        else:
+            self._checking.set_result(None)
+
     def encode(self, texts: Sequence[str]) -> Ragged:
         """Ids of the texts, in order: uint32 values, int64 offsets."""
-        if not self.checked:
+        if self.checked:
+            return self._encode(texts)
+        checking, run = self._checking, self._run
+        if checking is None:
             with self._lock:
                 if not self.checked:
                     self.check(texts)
+            return self._encode(texts)
+        try:
+            rows = self._encode(texts)
+        except Exception:
+            checking.result()
+            if self._run == run:
+                raise
+            return self._encode(texts)  # it failed in an engine that did not pass
+        checking.result()
+        self._confirm(run)
+        return rows if self._run == run else self._encode(texts)
+
+    def _confirm(self, run: Engine) -> None:
+        """Compares the engines that worked while the check was running."""
+        if self._giga is None or self._run != run:
+            return
+        try:
+            self._giga.confirm()
+        except BaseException as error:
+            if _ours_to_obey(error):
+                raise
+            with self._lock:
+                if self._run == run:
+                    self._fall_back(f"gigatoken failed on a sample: {_first_line(error)}")
+
+    def _encode(self, texts: Sequence[str]) -> Ragged:
         slices = list(cut_slices(texts, self._slice_size(texts)))
         if self.threads == 1 or len(slices) < 2:
             done = [self._encode_slice(texts, *s) for s in slices]
@@ -175,14 +230,16 @@ class BulkEncoder:
         return max(1, min(self.slice_bytes, max(total // (self.threads * 4), 1 << 18))) if total else self.slice_bytes
 
     def _threads(self) -> ThreadPoolExecutor:
-        with self._lock:
+        with self._pool_lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="penstock-tokenize")
             return self._pool
 
     def close(self) -> None:
         """Ends the threads; a later `encode` starts new ones."""
-        with self._lock:
+        if self._checking is not None:
+            wait([self._checking])
+        with self._pool_lock:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
@@ -194,27 +251,18 @@ class BulkEncoder:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.tokenizer, self.threads, self.slice_bytes)
+        return _rebuild, (self.tokenizer, self.threads, self.slice_bytes, self.engine != "gigatoken")
 
     def __repr__(self) -> str:
         return f"BulkEncoder({self.tokenizer!r}, engine={self.engine!r}, threads={self.threads})"
-
-
-def accepted(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[list[str], Ragged]:
-    """Those of the texts that the tokenizer encodes, and their ids."""
-    try:
-        return list(texts), tokenizer.encode_batch(texts)
-    except BadRecords as refused:
-        bad = {error.row for error in refused.errors}
-        return accepted(tokenizer, [text for row, text in enumerate(texts) if row not in bad])
 
 
 def _framed(pool: GigaPool, frame: tuple[Ids, Ids], texts: Sequence[str]) -> Ragged:
     return framed(pool.encode(texts), *frame)
 
 
-def _rebuild(tokenizer: Tokenizer, threads: int, slice_bytes: int) -> BulkEncoder:
-    return BulkEncoder(tokenizer, threads=threads, slice_bytes=slice_bytes)
+def _rebuild(tokenizer: Tokenizer, threads: int, slice_bytes: int, reference: bool) -> BulkEncoder:
+    return BulkEncoder(tokenizer, threads=threads, slice_bytes=slice_bytes, reference=reference)
 
 
 def cut_slices(texts: Sequence[str], size: int) -> Iterator[tuple[int, int]]:
@@ -254,6 +302,7 @@ def spread(texts: Sequence[str]) -> list[str]:
 
 
 def _ours_to_obey(error: BaseException) -> bool:
+    surface(error)
     return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError)
 
 

@@ -14,6 +14,7 @@ import json
 import os
 import queue
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -59,6 +60,9 @@ class GigaPool:
         self._build = builder(form)
         self._probes: list[str] = []
         self._expected = Ragged(np.empty(0, np.uint32), np.zeros(1, np.int64))
+        self._early: list[Any] = []  # engines that were used before the comparison was known
+        self.deferred = False
+        self._confirming = threading.Lock()
         self._free: queue.LifoQueue[_Slot] = queue.LifoQueue()
         for _ in range(size - 1):
             self._free.put(_Slot())  # built when first needed; last in, first out keeps warm ones busy
@@ -70,7 +74,18 @@ class GigaPool:
         Raises `Disagreement` if one does not. Engines built from the same file may differ.
         """
         self._probes, self._expected = list(texts), expected
+        self.deferred = False
         self.encode([])
+
+    def confirm(self) -> None:
+        """Compares the engines that were used while `deferred` was set: call it before their ids are used.
+
+        Raises `Disagreement` if one differs.
+        """
+        with self._confirming:  # whoever comes second waits for the comparisons of the first
+            while self._early:
+                self._check(self._early[-1])
+                self._early.pop()
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         slot = self._free.get()
@@ -78,11 +93,14 @@ class GigaPool:
         try:
             if slot.engine is None or slot.worked > ENGINE_SECONDS:
                 slot = _Slot(self._build())
-            if slot.checked is not self._expected:
+            expected = None if self.deferred else self._expected
+            if expected is None:
+                self._early.append(slot.engine)
+            elif slot.checked is not expected:
                 self._check(slot.engine)
             start = time.thread_time()
             rows = _ids(slot.engine, texts)
-            back = _Slot(slot.engine, slot.worked + time.thread_time() - start, self._expected)
+            back = _Slot(slot.engine, slot.worked + time.thread_time() - start, expected)
         finally:
             self._free.put(back)
         return rows

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from penstock.core.columns import Ragged
 from penstock.core.errors import BadRecords, UsageError
 from penstock.core.optional import need
+from penstock.core.signals import surface
 from penstock.tokenizers.base import (
     NO_IDS,
     PROBES,
@@ -136,7 +137,8 @@ class HFTokenizer(BaseTokenizer):
             return join_rows([np.array(run([t], add_special_tokens=adds)[0].ids, np.uint32) for t in texts])
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
-        except BaseException:  # bare Exception, such as "Missing [UNK] token", or a panic in native code
+        except BaseException as error:  # bare Exception, such as "Missing [UNK] token", or a panic in native code
+            surface(error)
             check_texts(texts)
             return each_row(lambda t: np.array(run([t], add_special_tokens=adds)[0].ids, np.uint32), texts)
 

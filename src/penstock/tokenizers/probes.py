@@ -1,16 +1,22 @@
 """Texts on which a fast engine is compared with the reference: made from the vocabulary, not only from a corpus.
 
 Every added token in several surroundings, and a sample of the vocabulary in new combinations. Costs some hundredths of
-a second for a vocabulary of 200,000.
+a second for a vocabulary of 200,000; the reference's ids are kept, so that the next engine of the process pays nothing.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 
-from penstock.core.errors import PenstockError
-from penstock.tokenizers.base import PROBES, BaseTokenizer
+import orjson
+
+from penstock.core.columns import Ragged, concat
+from penstock.core.errors import BadRecords, PenstockError
+from penstock.core.signals import surface
+from penstock.tokenizers.base import PROBES, BaseTokenizer, Tokenizer
 
 SAMPLE_IDS = 1 << 13
 GROUP = 8
@@ -23,6 +29,43 @@ ODD = (
     "\u0301a \U0001f3fb \ue000\U000f0000\U0010ffff",
     "x\u0085y\u2029z\x0b\x0c\x1c", "１２３ ४५ ① ½ ٣", "don’t DON'T It’S 'LL", "\r\n\r\n \n\t\n", " \u00a0\u2003 a",
 )  # fmt: skip
+
+
+_KEPT = 4  # tokenizers whose probes are remembered: about 1 MB each
+_known: OrderedDict[bytes, tuple[list[str], Ragged]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def expected_ids(tokenizer: BaseTokenizer, sample: Sequence[str]) -> tuple[list[str], Ragged]:
+    """The sample and the probes of the vocabulary, without texts that the tokenizer refuses, and the ids of each."""
+    texts, ids = accepted(tokenizer, sample)
+    probes, probe_ids = _expected_probes(tokenizer)
+    if not texts:
+        return probes, probe_ids
+    rows = concat([{"ids": ids}, {"ids": probe_ids}])["ids"]
+    assert isinstance(rows, Ragged)
+    return [*texts, *probes], rows
+
+
+def _expected_probes(tokenizer: BaseTokenizer) -> tuple[list[str], Ragged]:
+    key = orjson.dumps([type(tokenizer).__qualname__, tokenizer.identity(), tokenizer.policy()])
+    with _lock:
+        found = _known.get(key)
+        if found is None:
+            found = _known[key] = accepted(tokenizer, vocabulary_probes(tokenizer))
+        _known.move_to_end(key)
+        while len(_known) > _KEPT:
+            _known.popitem(last=False)
+        return found
+
+
+def accepted(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[list[str], Ragged]:
+    """Those of the texts that the tokenizer encodes, and their ids."""
+    try:
+        return list(texts), tokenizer.encode_batch(texts)
+    except BadRecords as refused:
+        bad = {error.row for error in refused.errors}
+        return accepted(tokenizer, [text for row, text in enumerate(texts) if row not in bad])
 
 
 def vocabulary_probes(tokenizer: BaseTokenizer) -> list[str]:
@@ -63,5 +106,6 @@ def _decoded(tokenizer: BaseTokenizer, ids: list[int]) -> str:
         return tokenizer.decode(ids)
     except PenstockError:
         raise
-    except Exception:  # an id without a token
+    except Exception as error:  # an id without a token
+        surface(error)
         return ""

@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from penstock.core.arguments import explained_call
 from penstock.core.errors import MissingExtra, UsageError
 from penstock.tokenizers.base import BaseTokenizer, Special, SpecialTextPolicy, Tokenizer
 from penstock.tokenizers.duck import DuckTokenizer, default_of, with_any_ids
@@ -70,6 +71,7 @@ _KNOWN = "; ".join(kind.accepts for kind in (*KINDS, TIKTOKEN, HUB)) + "; any ob
 _HUB_TOO = ("gpt2",)  # also a name on the hub, with the same ids
 
 
+@explained_call
 def as_tokenizer(
     obj: Any, *, add_special_tokens: bool | None = None, allowed_special: Special | None = None,
     disallowed_special: Special | None = None,

@@ -130,9 +130,9 @@ def from_name(name: str) -> TiktokenTokenizer:
         ) from error
 
 
-def _names(argument: str, given: Special, every: frozenset[str]) -> frozenset[str]:
+def _names(argument: str, value: Special, every: frozenset[str]) -> frozenset[str]:
     """A set of special tokens as an argument; a name that the encoding does not have is refused."""
-    names = frozenset([given] if isinstance(given, str) else given)
+    names = frozenset([value] if isinstance(value, str) else value)
     unknown = sorted(map(repr, names - every))
     if unknown:
         raise UsageError(

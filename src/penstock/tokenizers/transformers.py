@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
+from penstock.core.signals import surface
 from penstock.tokenizers.base import PROBES, BaseTokenizer, Ids, SerialTokenizer, Specials, Tokenizer
 from penstock.tokenizers.hf import HFTokenizer
 
@@ -119,6 +120,7 @@ def from_name(name: str) -> Tokenizer:
     try:
         return from_object(library.AutoTokenizer.from_pretrained(name, local_files_only=True, trust_remote_code=False))
     except (OSError, ValueError, KeyError, ImportError) as error:
+        surface(error)
         local = error
     if Path(name).exists() or not _hub_reachable():
         raise UsageError(

@@ -168,11 +168,14 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
     def __init__(
         self, dataset: Any, batch_sampler: Any, collate_fn: Callable[[Any], Any] | None = made_batch, **options: Any
     ) -> None:
+        options.pop("batch_size", None)  # trainers pass all attributes of the loader they copy
         super().__init__(dataset, batch_sampler=batch_sampler, collate_fn=collate_fn, **options)
         # torch leaves a SequentialSampler here, from which nobody could build this loader again.
         object.__setattr__(self, "sampler", batch_sampler)
         # torch leaves False here; Accelerate would then take the last batch of gather_for_metrics for a short one.
         object.__setattr__(self, "drop_last", bool(getattr(batch_sampler, "drop_last", False)))
+        # torch leaves None here; code written for a DataLoader of rows reads it.
+        object.__setattr__(self, "batch_size", getattr(batch_sampler, "batch_size", None))
         self.loader: Loader = batch_sampler.loader
 
     def __iter__(self) -> Iterator[Any]:

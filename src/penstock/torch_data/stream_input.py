@@ -7,7 +7,7 @@ reading everything before it. A Hugging Face stream of several shards has lanes,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -121,8 +121,8 @@ def _hf_rows(stream: Any, rows: int) -> Iterator[dict[str, Any]]:
             yield dict(zip(names, values, strict=True))
 
 
-def stream_input(data: Any) -> StreamInput:
-    """Returns the stream input of any data that holds records.
+def stream_input(data: Any, storage_options: Mapping[str, Any] | None = None) -> StreamInput:
+    """Returns the stream input of any data that holds records. `storage_options` are for URLs.
 
     >>> numbered = stream_input([{"a": 1}, {"a": 2}])
     >>> numbered.records(list(numbered.elements(1, 0)))
@@ -138,7 +138,7 @@ def stream_input(data: Any) -> StreamInput:
     if kind in ("stream", "hf stream"):
         return IterableInput(data)
     if kind != "other":
-        return NumberedInput(records_of(data))
+        return NumberedInput(records_of(data, storage_options=storage_options))
     raise UsageError(
         "hf_iterable= a datasets.IterableDataset, an iterable of dicts, a list, a JSON-lines path, "
         "or a function that returns an iterator",

@@ -124,17 +124,17 @@ def to_json(layers: list[Layer]) -> list[Any]:
     return out + [[each.world, list(each.rounds), *([each.start] if each.start else [])] for each in rest]
 
 
-def from_json(given: Any, fix: str) -> list[Layer]:
+def from_json(value: Any, fix: str) -> list[Layer]:
     """Reads layers from a state. States come from outside, so every number is checked."""
-    good = isinstance(given, list) and all(_is_layer(each) for each in given)
-    if not good or sum(len(each[1]) for each in given) > MAX_NUMBERS:
+    good = isinstance(value, list) and all(_is_layer(each) for each in value)
+    if not good or sum(len(each[1]) for each in value) > MAX_NUMBERS:
         raise StateError(
             "consumed positions, as [world, [rounds...]] or [world, [rounds...], start] for each run",
-            got=str(given)[:80],
+            got=str(value)[:80],
             where="'given' in the state",
             fix=fix,
         )
-    return [Layer(each[0], list(each[1]), *each[2:]) for each in given]
+    return [Layer(each[0], list(each[1]), *each[2:]) for each in value]
 
 
 def _is_layer(each: Any) -> bool:

@@ -1,7 +1,8 @@
 """Collects the data of a report in bounded memory.
 
-A token store is not read completely: lengths come from its document table (of at most a million documents, evenly
-spaced) and only the samples are read. Text files are read once.
+A token store is not read completely: lengths come from its document table (of at most a million documents, in a
+thousand evenly spaced runs, so that few of many shards are opened) and only the samples are read. Text files are read
+once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from penstock.view.skipped import Skipped, read_skipped
 from penstock.view.training_run import figures
 
 MAX_LENGTHS = 1_000_000
+RUN = 1000  # documents that follow each other, of which lengths are read
 SAMPLE_TOKENS = 512
 SAMPLE_CHARACTERS = 2000
 
@@ -53,7 +55,7 @@ class Facts:
 def of_tokens(path: str, source: Any, tokenizer: Any, *, samples: int, seed: int, length: int, batch: int) -> Facts:
     """Collects the report of a token source."""
     lengths = _lengths(source)
-    note = "" if len(lengths) == len(source) else f"{len(lengths):,} of them, evenly spaced"
+    note = "" if len(lengths) == len(source) else f"{len(lengths):,} of them, in runs that are evenly spaced"
     facts = Facts(Path(path).name or path, len(source), _rows(source.describe()), "tokens", lengths, note)
     for number in chosen(len(source), samples, seed):
         facts.samples.append(_document(source, number, tokenizer))
@@ -71,7 +73,10 @@ def _metadata(source: Any) -> dict[str, Any]:
 
 def _lengths(source: Any) -> NDArray[np.int64]:
     count = len(source)
-    picked = np.arange(count) if count <= MAX_LENGTHS else np.linspace(0, count - 1, MAX_LENGTHS).astype(np.int64)
+    picked = np.arange(min(count, MAX_LENGTHS))
+    if count > MAX_LENGTHS:
+        runs = np.linspace(0, count - RUN, MAX_LENGTHS // RUN).astype(np.int64)
+        picked = (runs[:, None] + np.arange(RUN)).ravel()
     found: NDArray[np.int64] = source.lengths(picked)
     return found
 

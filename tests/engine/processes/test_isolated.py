@@ -332,3 +332,20 @@ def test_stats_and_ledger_know_what_the_children_did() -> None:
     assert there.stats()["stage_seconds"]["read"] > 0
     with pytest.raises(ps.DataError, match="at most 4 skipped"):
         list(numbers(60).map(picky).skip_errors(4).batch(6).to_numpy(workers=2))
+
+
+def test_files_in_this_process_memory_are_refused_before_a_child_starts() -> None:
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    files.pipe("/own/a.jsonl", b'{"text": "one"}\n' * 8)
+    files.pipe("/own/a.txt", b"one\n" * 8)
+    try:
+        lines, text = ps.read_jsonl("memory://own/a.jsonl"), ps.read_text("memory://own/a.txt", by="line")
+        for pipeline in (lines, text, ps.mix([lines, text]), ps.Pipeline(lines.filter(lambda row: True).rows())):
+            assert len(list(pipeline.take(8).batch(4).to_numpy())) == 2
+            with pytest.raises(ps.UsageError, match=r"memory:///?own/a\.\w+: memory of this process") as caught:
+                next(iter(pipeline.take(8).batch(4).to_numpy(workers=2)))
+            assert "threads see the same memory" in str(caught.value)
+    finally:
+        files.rm("/own", recursive=True)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.core.packed_texts import PackedTexts
-from penstock.sources.arrays import Texts
+from penstock.core.packed_texts import PackedColumn, PackedTexts
+from penstock.sources.arrays import Arrays, Texts
 
 ODD = ["", "a", "\ud800", "Zürich", "\U0001f1e8\U0001f1ed", "\0", "x" * 1000]
 
@@ -43,8 +43,36 @@ def test_a_large_source_equals_a_small_one(monkeypatch: pytest.MonkeyPatch) -> N
         assert [t for batch in batches for t in batch["text"].tolist()] == texts
 
 
+def test_a_packed_column_equals_one_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {
+        "s": ODD * 300, "b": [text.encode("utf-8", "replace") for text in ODD] * 300, "none": [*ODD[:-1], None] * 300,
+        "u": np.array(["p", "qq"] * 1050), "mixed": [*ODD[:-1], 1.5] * 300, "n": range(2100),
+    }  # fmt: skip
+    small = Arrays(columns)
+    monkeypatch.setattr("penstock.sources.arrays.PACKED_CHARACTERS", 10)
+    large = Arrays(columns)
+    assert [n for n, c in large._columns.items() if isinstance(c, PackedColumn)] == ["s", "b", "none", "u"]
+    assert large.fingerprint() == small.fingerprint()
+    rows = np.array([6, 0, 2099, 6, 13])
+    expected = {name: column.tolist() for name, column in small.read(rows).items()}
+    for source in (large, pickle.loads(pickle.dumps(large))):
+        assert {name: column.tolist() for name, column in source.read(rows).items()} == expected
+    batches = list(ps.Pipeline(large).batch(300).to_numpy(workers=2))
+    assert [t for batch in batches for t in batch["none"].tolist()] == columns["none"]
+
+
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="memory of a tree is read there")
-def test_four_children_hold_many_texts_once() -> None:
+@pytest.mark.parametrize("kind", ["texts", "column"])
+def test_four_children_hold_many_texts_once(kind: str) -> None:
+    _compare(kind, 150_000, 80)
+
+
+@pytest.mark.soak
+def test_four_children_hold_five_million_texts_once() -> None:
+    _compare("texts", 5_000_000, 50)
+
+
+def _compare(kind: str, count: int, repeats: int) -> None:
     script = """
         import os, sys
         import penstock as ps
@@ -63,14 +91,16 @@ def test_four_children_hold_many_texts_once() -> None:
                 next(run)
             return used()
 
-        source = ps.from_texts(["tiny"] * 20_000)
+        make = {"texts": ps.from_texts, "column": lambda texts: ps.from_arrays({"s": texts, "n": range(len(texts))})}
+        source = make[sys.argv[1]](["tiny"] * 20_000)
         bare = [tree(threads=0), tree(workers=4)]
-        source = ps.from_texts([f"{i} " * 40 for i in range(150_000)])
+        source = make[sys.argv[1]]([(f"{i} " * int(sys.argv[3]))[: int(sys.argv[3])] for i in range(int(sys.argv[2]))])
         print(*bare, tree(threads=0), tree(workers=4))
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120, check=False
-    )
+        [sys.executable, "-c", textwrap.dedent(script), kind, str(count), str(repeats)],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     bare_one, bare_tree, one, tree = map(float, done.stdout.split())
     assert tree - bare_tree < 1.5 * (one - bare_one) + 10, "what the texts take, without interpreters"

@@ -270,7 +270,7 @@ def test_a_dataset_with_only_get_batch_is_called_once_per_batch():
     assert [int(b["x"][0]) for b in later] == [5, 6]  # as the calls of the first epoch and one more were repeated
     doubled = ps.TransformDataset(None, Only(), [lambda b: {**b, "x": b["x"] * 10}])
     assert [int(b["x"][0]) for b in ps.create_simple_data_loader(doubled, 4)] == [10, 20, 30]
-    with pytest.raises(UsageError, match="records can be told apart"):
+    with pytest.raises(UsageError, match="records can be distinguished"):
         ps.split_dataset(Only())
     Only.get_batch = lambda self, batch_size: None
     with pytest.raises(UsageError, match="a dict of arrays from Only.get_batch"):

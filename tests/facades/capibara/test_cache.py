@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import signal
@@ -21,21 +22,18 @@ import pytest
 import penstock as ps
 from penstock.core.errors import UsageError
 from penstock.facades.capibara.loader import CapibaraDataLoader
-from penstock.preparation import cache, evict
+from penstock.preparation import cache
 from penstock.preparation.tokenize import text_source
 from penstock.sources.hf import HFDataset
+from penstock.storage import cache_entries
 from penstock.store.verify import verify
 
 ROOT = Path(__file__).parents[3]
 ROWS, WORDS = 4000, 120
 
 WORKER = """
-import sys, time
-import datasets
-import numpy as np
-import penstock.preparation.cache as cache
+import sys
 from penstock.preparation import run
-began = []
 real = run._Run.write
 def noted(self, *arguments):
     print("begun", flush=True)
@@ -92,6 +90,38 @@ def test_a_killed_preparation_is_completed(tmp_path: Path) -> None:
     assert ended(worker(tmp_path / "killed"))[-1] == whole[-1]
     files = [sorted((p.name, p.read_bytes()) for p in e.iterdir()) for e in entries(tmp_path / "killed")]
     assert files == [sorted((p.name, p.read_bytes()) for p in e.iterdir()) for e in entries(tmp_path / "whole")]
+
+
+def let_go(folder: Path, *keys: str) -> None:
+    """Waits until no store of these keys, or of any, is open: the last thread that read it may still be ending."""
+    used = [folder / "tokens" / f"{key}.used" for key in keys] or list((folder / "tokens").glob("*.used"))
+    for _ in range(500):
+        if all(map(_is_free, used)):
+            return
+        time.sleep(0.01)
+    alive = [one for one in gc.get_objects() if type(one) is cache.CachedStore]
+    raise AssertionError([(one, [type(r) for r in gc.get_referrers(one)]) for one in alive])
+
+
+def test_a_store_is_free_as_soon_as_it_is_deleted(tmp_path: Path) -> None:
+    gc.disable()  # its fields refer to each other; eviction must not wait for the garbage collector
+    try:
+        held = store(tmp_path)
+        (used,) = (tmp_path / "tokens").glob("*.used")
+        assert not _is_free(used)
+        del held
+        assert _is_free(used)
+    finally:
+        gc.enable()
+
+
+def _is_free(path: Path) -> bool:
+    with open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 TEXTS = [f"text number {i} " * 40 for i in range(400)]
@@ -176,12 +206,12 @@ def test_the_least_recently_used_leaves_first(tmp_path: Path) -> None:
         held = store(tmp_path, [f"{name} {t}" for t in TEXTS])
         made[name] = held.path.name
         del held
-        gc.collect()  # a store is let go of when it is collected
+        let_go(tmp_path)
         time.sleep(0.02)
     size = sum(f.stat().st_size for f in entries(tmp_path)[0].iterdir())
     again = store(tmp_path, [f"a {t}" for t in TEXTS])  # a is now the newest
     del again
-    gc.collect()
+    let_go(tmp_path)
     with pytest.warns(ResourceWarning, match="2 least recently used stores left the cache"):
         store(tmp_path, [f"d {t}" for t in TEXTS], limit=int(size * 2.5))
     left = {p.name for p in entries(tmp_path)}
@@ -197,9 +227,9 @@ def test_what_is_in_use_stays(tmp_path: Path) -> None:
     assert len(entries(tmp_path)) == 2
     key = first.path.name
     del first
-    gc.collect()
+    let_go(tmp_path, key)
     with pytest.warns(ResourceWarning):
-        assert evict.sweep(tmp_path / "tokens", 1) == [key]
+        assert cache_entries.sweep(tmp_path / "tokens", 1) == [key]
     assert everything(second)
 
 
@@ -207,7 +237,7 @@ def test_an_evicted_store_is_made_again(tmp_path: Path) -> None:
     one = store(tmp_path)
     want = everything(one)
     again = store(tmp_path)
-    evict._remove(again.path)  # as if another machine without locks had done it
+    cache_entries._remove(again.path)  # as if another machine without locks had done it
     assert everything(again) == want
     assert len(entries(tmp_path)) == 1
 
@@ -215,11 +245,11 @@ def test_an_evicted_store_is_made_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "size"), [("50GB", 50 * 10**9), ("1.5 mb", 1_500_000), ("123", 123)])
 def test_the_limit_from_the_environment(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE_LIMIT", text)
-    assert evict.limit_of(None) == size
-    assert evict.limit_of(7) == 7
+    assert cache_entries.limit_of(None) == size
+    assert cache_entries.limit_of(7) == 7
     monkeypatch.setenv("PENSTOCK_CACHE_LIMIT", "lots")
     with pytest.raises(UsageError, match="a size such as 50GB"):
-        evict.limit_of(None)
+        cache_entries.limit_of(None)
 
 
 def test_keys_are_of_content_and_plan(tmp_path: Path) -> None:

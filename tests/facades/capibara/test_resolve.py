@@ -255,8 +255,7 @@ def test_a_cloned_repository_is_read_by_split_and_config(tmp_path: Path) -> None
 def test_tables_and_unknown_files_are_not_text(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,lang\none,de\n")
     for path in (tmp_path / "a.csv", tmp_path):
-        with pytest.raises(UsageError, match=r"CSV files(.|\n)*from_hf\(datasets\.Dataset\.from_csv\(path\)\)"):
-            resolve_dataset(path)
+        assert resolve_dataset(path).peek() == [{"text": "one", "lang": "de"}]
     (tmp_path / "b.txt").write_text("one")
     with pytest.raises(UsageError, match="1 csv, 1 text|1 text, 1 csv"):
         resolve_dataset(tmp_path)
@@ -281,3 +280,17 @@ def test_a_path_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "train.jsonl").write_text('{"text": "a"}\n')
     for name in ("~/train.jsonl", "~/*.jsonl", "~"):
         assert texts_in(resolve_dataset(name)) == ["a"]
+
+
+def test_a_folder_of_metadata_alone_is_not_data(tmp_path: Path) -> None:
+    for folder, name in (("tfds/1.0.0", "dataset_info.json"), ("hub", "README.md"), ("other", "dataset_infos.json")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).write_text('{"name": "x"}')
+        top = folder.partition("/")[0]
+        with pytest.raises(FileNotFoundError, match=rf"(?s)files of data in a folder.*{name}.*{top}.*features\.json"):
+            CapibaraDataLoader(tokenizer="bytes", dataset_name=str(tmp_path / top))
+
+
+def test_a_tokenizer_in_the_place_of_the_configuration_is_named() -> None:
+    with pytest.raises(UsageError, match=r"(?s)as the first argument.*'bytes'.*tokenizer=\.\.\., dataset_name="):
+        CapibaraDataLoader("bytes", "wikitext")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
+from typing import Any
 
 import datasets
 import numpy as np
@@ -15,11 +16,13 @@ import torch
 from penstock import PromptEngine, RecordError, UsageError, UserCodeError, create_collate_fn, from_arrays
 from penstock.core import hashing
 from penstock.core.errors import DataError
+from penstock.facades.preprocessed.builder import DataLoaderBuilder
 from penstock.facades.preprocessed.create import create_preprocessed_dataset
 from penstock.facades.preprocessed.dataset import PreprocessedDataset
 from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
+from penstock.sources.arrow_content import content_parts
 from penstock.sources.base import Source
-from penstock.sources.hf import HFDataset, _parts
+from penstock.sources.hf import HFDataset
 
 RECORDS = [{"q": f"question {i}", "a": "yes " * (1 + i % 5)} for i in range(30)]
 
@@ -341,9 +344,9 @@ def test_the_hf_fingerprint_is_of_content():
 def test_pieces_of_arrow_memory_hash_as_what_they_hold(values):
     piece, copy = pa.array([values[0], *values, values[0]]).slice(1, 3), pa.array(values)
     assert piece.offset == 1
-    assert hashing.content_id(_parts(piece)) == hashing.content_id(_parts(copy))
-    assert hashing.content_id(_parts(piece)) != hashing.content_id(
-        _parts(pa.array([*values[:2], values[0], values[1]]))
+    assert hashing.content_id(content_parts(piece)) == hashing.content_id(content_parts(copy))
+    assert hashing.content_id(content_parts(piece)) != hashing.content_id(
+        content_parts(pa.array([*values[:2], values[0], values[1]]))
     )
 
 
@@ -358,3 +361,24 @@ def test_the_hf_source_names_bad_rows_and_refuses_what_it_would_drop():
         HFDataset(plain.to_iterable_dataset())
     with pytest.raises(UsageError, match=r"choose one: dataset\['train'\]"):
         HFDataset(datasets.DatasetDict(train=plain))
+
+
+def test_rows_as_tensors() -> None:
+    records = [{"n": i} for i in range(4)]
+
+    def engine(record: dict[str, Any]) -> dict[str, Any]:
+        return {"input_ids": np.array([record["n"], 1]), "labels": [record["n"], -100], "text": "t", "w": 0.5}
+
+    arrays = PreprocessedDataset(records, engine)
+    tensors = create_preprocessed_dataset(records, engine, return_tensors="pt")
+    for row, plain in zip(tensors.select([3, 0]), arrays.select([3, 0]), strict=True):
+        assert (type(row["input_ids"]), type(row["labels"])) == (torch.Tensor, torch.Tensor)
+        assert {k: getattr(v, "tolist", lambda v=v: v)() for k, v in row.items()} == plain | {
+            "input_ids": plain["input_ids"].tolist()
+        }
+    tensors[0]["input_ids"][:] = 9
+    assert tensors[0]["input_ids"].tolist() == [0, 1], "the cache is not changed"
+    loader = DataLoaderBuilder().with_dataset(tensors).with_batch_size(3).build()
+    assert (loader.batch_size, next(iter(loader))["input_ids"].shape) == (3, (3, 2))
+    with pytest.raises(UsageError, match="return_tensors"):
+        PreprocessedDataset(records, engine, return_tensors="tf")  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from penstock import PromptEngine, StateError, UsageError, UserCodeError
 from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
 from penstock.order.shuffle_buffer import held_before, shuffled, slots
+from penstock.plan.state import signed
 
 DataLoader = torch.utils.data.DataLoader
 
@@ -364,4 +365,4 @@ def test_states_that_do_not_fit_are_refused():
         (state | {"epoch": None}, "'epoch'"),
     ]:
         with pytest.raises(StateError, match=text):
-            dataset.load_state_dict(wrong)
+            dataset.load_state_dict(signed(wrong) if wrong else wrong)

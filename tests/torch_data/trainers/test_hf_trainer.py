@@ -64,7 +64,9 @@ def run(kind, folder, stop=None, resume=False):
     return model
 
 
-@pytest.mark.parametrize("kind", ["map", "built", "stream", "unsized"])
+@pytest.mark.parametrize(
+    "kind", ["map", "stream", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("built", "unsized"))]
+)
 def test_stop_and_resume(kind, tmp_path):
     whole = run(kind, tmp_path / "whole")
     assert len(whole.seen) == STEPS

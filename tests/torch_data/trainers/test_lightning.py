@@ -65,8 +65,11 @@ def run(kind, workers, folder, steps, resume=None):
     return module.model
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("map", 0), ("map", 2), ("stream", 0), ("stream", 2), ("unsized", 0)])
-@pytest.mark.parametrize("stop", [STOP, 8])
+@pytest.mark.parametrize(("kind", "workers"), [
+    ("map", 2), ("stream", 2), ("unsized", 0),
+    *(pytest.param(kind, 0, marks=pytest.mark.soak) for kind in ("map", "stream")),
+])  # fmt: skip
+@pytest.mark.parametrize("stop", [STOP, pytest.param(8, marks=pytest.mark.soak)])
 def test_stop_and_resume(kind, workers, stop, tmp_path):
     whole = run(kind, workers, tmp_path / "whole", STEPS)
     assert len(whole.seen) == STEPS
@@ -129,9 +132,12 @@ def quiet(folder, **options):
     )
 
 
-@pytest.mark.parametrize("hook", [False, True])
-@pytest.mark.parametrize("workers", [{"num": 0}, {"num": 2, "processes": True}])
-@pytest.mark.parametrize("kind", ["map", "shuffled", "stream"])
+@pytest.mark.parametrize("hook", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("kind", "workers"), [
+    ("map", {"num": 0}), ("shuffled", {"num": 0}), ("stream", {"num": 2, "processes": True}),
+    pytest.param("stream", {"num": 0}, marks=pytest.mark.soak),
+    *(pytest.param(kind, {"num": 2, "processes": True}, marks=pytest.mark.soak) for kind in ("map", "shuffled")),
+])  # fmt: skip
 def test_predict(kind, workers, hook, tmp_path):
     want = [batch["x"].tolist() for batch in rows_loader(kind)]
     if hook:

@@ -57,7 +57,7 @@ def _restore(rank: int, world: int) -> dict[Any, str]:
     return found
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.soak)])
 def test_a_rank_that_saved_one_step_ahead_is_refused(world: int) -> None:
     ranks = on_ranks(_restore, world, world=world)
     assert [type(rank) for rank in ranks] == [dict] * world, "\n".join(map(str, ranks))

@@ -1,4 +1,4 @@
-"""Operations on audio, whose last axis is time: `Gain`, `Shift`, `TimeMask`, `FrequencyMask`."""
+"""Operations on audio, whose last axis is time: `Gain`, `Shift`, `TimeMask`, `FrequencyMask`, `SpecAugment`."""
 
 from __future__ import annotations
 
@@ -101,3 +101,56 @@ class FrequencyMask(_Mask):
 
     def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
         return self._silence(xp, x, p, -2)
+
+
+@dataclass(frozen=True)
+class SpecAugment(Op):
+    """Masks `frequency_masks` bands and `time_masks` spans of a spectrogram (rows, frequency, time): up to
+    `frequency_width` bands and `time_width` frames each (at most `time_share` of the row), drawn evenly from 0 on, set
+    to 0 or to the row's mean (`fill="mean"`). The published LibriSpeech policy without time warping; use it before
+    `.pad()`, so that masks depend on the row's own length."""
+
+    frequency_masks: int = 2
+    frequency_width: int = 27
+    time_masks: int = 2
+    time_width: int = 100
+    time_share: float = 1.0
+    fill: str = "zero"
+    p: float = 1.0
+    kind: ClassVar[str] = "audio"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("frequency_masks", "frequency_width", "time_masks", "time_width"):
+            value, most = getattr(self, name), 64 if name.endswith("masks") else 1 << 20
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+                raise self._wrong(f"{name} from 0 to {most}", value)
+        if self.fill not in ("zero", "mean") or not 0 <= self.time_share <= 1:
+            raise self._wrong('fill "zero" or "mean" and time_share from 0 to 1', (self.fill, self.time_share))
+
+    def draw(self, keys: U64, shape: Shape) -> Drawn:
+        if len(shape) < 2:
+            raise self._misfit("a spectrogram (rows, frequency, time)", shape, "compute mel features before it")
+        out: Drawn = {}
+        longest = min(self.time_width, int(self.time_share * shape[-1]))
+        for name, count, width, length, first in (
+            ("frequency", self.frequency_masks, min(self.frequency_width, shape[-2]), shape[-2], 0),
+            ("time", self.time_masks, longest, shape[-1], 300),
+        ):
+            number = first + 2 * np.arange(count)
+            sizes = randomness.integers(keys[:, None], number, width + 1)
+            out[f"{name}_width"] = i32(sizes)
+            out[f"{name}_start"] = i32(randomness.integers(keys[:, None], number + 1, length - sizes + 1))
+        return out
+
+    def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
+        axes = tuple(range(1, x.ndim))
+        fill = xp.constant(0, x) if self.fill == "zero" else x.mean(axis=axes, keepdims=True)
+        for name, axis in (("frequency", -2), ("time", -1)):
+            if p[f"{name}_start"].shape[1]:
+                place = xp.indices(x.shape[axis], x)
+                start, width = p[f"{name}_start"][..., None], p[f"{name}_width"][..., None]
+                inside = ((place >= start) & (place < start + width)).any(axis=1)
+                inside = inside.reshape(len(x), *[1] * (x.ndim - 1 + axis), x.shape[axis], *[1] * (-1 - axis))
+                x = xp.where(inside, fill, x)
+        return x

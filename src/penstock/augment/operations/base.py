@@ -31,6 +31,8 @@ class Op(ABC):
     """True if it counts on 0 for black and 1 for white, to clip or to fill; only then the range of values matters."""
     geometric: ClassVar[bool] = False
     """True if it moves pixels, so that masks have to follow."""
+    mirrors: ClassVar[bool] = False
+    """True if it turns left into right, so that paired keypoints change sides."""
     mixes: ClassVar[bool] = False
     """True if a row's result depends on other rows of the batch."""
     row_by_row: ClassVar[bool] = False
@@ -49,6 +51,17 @@ class Op(ABC):
         """A geometric operation on class numbers: no averaging, `fill` outside of the image."""
         return self.apply(xp, x, p)
 
+    def points(self, xp: Arrays, at: Any, p: dict[str, Any], size: tuple[Any, Any]) -> Any:
+        """Where a geometric operation puts points (rows, n, 2) of x and y, in images of (height, width) `size`."""
+        raise UsageError(
+            f"an operation that moves boxes and keypoints: {type(self).__name__} has no method points()",
+            fix="write points(self, xp, at, p, size) beside its apply_mask()",
+        )
+
+    def sides(self, height: Any, width: Any, p: dict[str, Any]) -> tuple[Any, Any]:
+        """Height and width after the operation, of images of this height and width: numbers or arrays (rows, 1)."""
+        return height, width
+
     def needs_range(self) -> bool:
         """Whether its result is wrong for images whose black is not 0 or whose white is not 1."""
         return self.bounded
@@ -59,6 +72,10 @@ class Op(ABC):
     def shape(self, shape: Shape) -> Shape:
         """Shape of one row after the operation."""
         return shape
+
+    def describe(self, p: Drawn) -> dict[str, Any]:
+        """The parameters of the first row as plain values, for `loader.why`."""
+        return {name: values[0].tolist() for name, values in p.items() if name not in ("on", "k0", "k1")}
 
     def spec(self) -> dict[str, Any]:
         """The definition as plain JSON, for fingerprints.

@@ -24,21 +24,21 @@ class Contrast(Factor):
     """Stretches about the mean of the picture by a factor, clipped to [0, 1]."""
 
     def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
-        return _stretch(xp, x, x.mean(axis=(1, 2, 3), keepdims=True), p)
+        return stretch(xp, x, x.mean(axis=(1, 2, 3), keepdims=True), p)
 
 
 class Saturation(Factor):
     """Stretches about each pixel's grey by a factor, clipped to [0, 1]. Three channels."""
 
     def draw(self, keys: U64, shape: Shape) -> Drawn:
-        _check_colour(self, shape)
+        check_colour(self, shape)
         return super().draw(keys, shape)
 
     def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
-        return _stretch(xp, x, xp.matmul(x, xp.constant(LUMA, x))[..., None], p)
+        return stretch(xp, x, xp.matmul(x, xp.constant(LUMA, x))[..., None], p)
 
 
-def _stretch(xp: Arrays, x: Any, middle: Any, p: dict[str, Any]) -> Any:
+def stretch(xp: Arrays, x: Any, middle: Any, p: dict[str, Any]) -> Any:
     made = x - middle
     made *= each(p["factor"], x) - 1
     made += x
@@ -57,7 +57,7 @@ class Hue(Op):
         self._range("amount", 0.0, -0.5, 0.5)
 
     def draw(self, keys: U64, shape: Shape) -> Drawn:
-        _check_colour(self, shape)
+        check_colour(self, shape)
         return {"factor": uniform(keys, self.amount)}
 
     def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
@@ -74,6 +74,6 @@ class Hue(Op):
         return xp.where(each(p["factor"], x) == 0, x, made)
 
 
-def _check_colour(op: Op, shape: Shape) -> None:
+def check_colour(op: Op, shape: Shape) -> None:
     if shape[-1] != 3:
         raise op._misfit("three channels", shape, "leave it out for grey images, or decode to RGB")

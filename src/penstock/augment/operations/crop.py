@@ -41,6 +41,10 @@ class Sized(Op):
     def shape(self, shape: Shape) -> Shape:
         return (*self.height_width, *shape[2:])
 
+    def sides(self, height: Any, width: Any, p: dict[str, Any]) -> tuple[Any, Any]:
+        tall, wide = self.height_width
+        return 0 * height + tall, 0 * width + wide
+
 
 @dataclass(frozen=True)
 class Crop(Sized):
@@ -78,6 +82,9 @@ class Crop(Sized):
     def apply_mask(self, xp: Arrays, x: Any, p: dict[str, Any], fill: int) -> Any:
         return self._window(xp, x, p, fill)
 
+    def points(self, xp: Arrays, at: Any, p: dict[str, Any], size: tuple[Any, Any]) -> Any:
+        return at - xp.astype(xp.stack([p["x"], p["y"]], -1), xp.float32)[:, None]
+
     def needs_range(self) -> bool:
         return self.padding > 0
 
@@ -95,12 +102,21 @@ class _Resampled(Sized):
     def apply_mask(self, xp: Arrays, x: Any, p: dict[str, Any], fill: int) -> Any:
         return nearest(xp, x, p, *self.height_width)
 
-    def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
+    def points(self, xp: Arrays, at: Any, p: dict[str, Any], size: tuple[Any, Any]) -> Any:
+        y, x, tall, wide = (xp.astype(p[name], xp.float32)[:, None] for name in ("y", "x", "h", "w"))
         height, width = self.height_width
-        x, y, left = xp.part(x, p)
-        down = _weights(xp, y, p["h"], x.shape[1], height)
-        across = _weights(xp, left, p["w"], x.shape[2], width)
-        return xp.resample(down, across, x)
+        return xp.stack([(at[..., 0] - x) * (width / wide), (at[..., 1] - y) * (height / tall)], -1)
+
+    def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
+        return resample_box(xp, x, p, *self.height_width)
+
+
+def resample_box(xp: Arrays, x: Any, p: dict[str, Any], height: int, width: int) -> Any:
+    """The box (y, x, h, w) of each image, resized with an antialiased triangle filter."""
+    x, y, left = xp.part(x, p)
+    down = _weights(xp, y, p["h"], x.shape[1], height)
+    across = _weights(xp, left, p["w"], x.shape[2], width)
+    return xp.resample(down, across, x)
 
 
 def _weights(xp: Arrays, start: Any, length: Any, total: int, size: int) -> Any:

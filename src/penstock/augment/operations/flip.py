@@ -23,6 +23,7 @@ class Flip(Op):
     exact: ClassVar[bool] = True
     bounded: ClassVar[bool] = False
     geometric: ClassVar[bool] = True
+    mirrors: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -31,6 +32,11 @@ class Flip(Op):
 
     def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
         return xp.flip(x, (2 if self.axis == "horizontal" else 1,))
+
+    def points(self, xp: Arrays, at: Any, p: dict[str, Any], size: tuple[Any, Any]) -> Any:
+        height, width = size
+        x, y = at[..., 0], at[..., 1]
+        return xp.stack([width - x, y] if self.axis == "horizontal" else [x, height - y], -1)
 
 
 @dataclass(frozen=True)
@@ -59,3 +65,14 @@ class Rot90(Op):
 
     def apply(self, xp: Arrays, x: Any, p: dict[str, Any]) -> Any:
         return xp.rot90(x, p["k"])
+
+    def points(self, xp: Arrays, at: Any, p: dict[str, Any], size: tuple[Any, Any]) -> Any:
+        (height, width), k = size, p["k"][:, None]
+        x, y = at[..., 0], at[..., 1]
+        return xp.stack(
+            [
+                xp.where(k == 0, x, xp.where(k == 1, y, xp.where(k == 2, width - x, height - y))),
+                xp.where(k == 0, y, xp.where(k == 1, width - x, xp.where(k == 2, height - y, x))),
+            ],
+            -1,
+        )

@@ -12,7 +12,8 @@ The two libraries differ in conventions, not in formulas, so every convention is
     window              Hann, periodic          Hann, periodic
     ==================  ======================  =====================
 
-Arrays are (..., n_mels, frames), float32. Costs one real FFT per frame and one matrix product per call.
+Arrays are (..., n_mels, frames), float32. Mel spectrograms are computed in blocks of frames that stay in the cache
+with matrix products so small that BLAS does not start threads of its own beside those of the loader.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from penstock.core.errors import UsageError
 
 F32 = NDArray[np.float32]
 
+_BLOCK_FRAMES = 128
+_ONE_THREAD = 1 << 19  # multiplications of one matrix product, up to which OpenBLAS uses the calling thread alone
+
 
 def stft(
     audio: NDArray[Any], n_fft: int = 1024, hop: int = 256, *, window: int | None = None, center: bool = True,
@@ -39,6 +43,15 @@ def stft(
     >>> stft(np.zeros(1024, np.float32), 256, 64).shape
     (129, 17)
     """
+    frames, taps = _frames(audio, n_fft, hop, window=window, center=center, pad=pad)
+    spectrum = np.fft.rfft(frames * taps, axis=-1)
+    return np.ascontiguousarray(np.swapaxes(spectrum, -1, -2).astype(np.complex64, copy=False))
+
+
+def _frames(
+    audio: NDArray[Any], n_fft: int, hop: int, *, window: int | None = None, center: bool = True, pad: str = "reflect"
+) -> tuple[F32, F32]:
+    """Overlapping frames (..., frames, n_fft) as a view of the padded audio, and the window they are multiplied by."""
     width = n_fft if window is None else window
     if not (hop > 0 and 0 < width <= n_fft and n_fft >= 2):
         raise UsageError("0 < window <= n_fft and hop > 0", got=f"window={width}, n_fft={n_fft}, hop={hop}")
@@ -54,8 +67,7 @@ def stft(
     if x.shape[-1] < n_fft:
         raise UsageError(f"at least n_fft = {n_fft} samples", got=f"{x.shape[-1]}", fix="pad the audio or center=True")
     frames = np.lib.stride_tricks.sliding_window_view(x, n_fft, axis=-1)[..., ::hop, :]
-    spectrum = np.fft.rfft(frames * _hann(width, n_fft), axis=-1)
-    return np.ascontiguousarray(np.swapaxes(spectrum, -1, -2).astype(np.complex64, copy=False))
+    return frames, _hann(width, n_fft)
 
 
 @lru_cache(maxsize=32)
@@ -67,9 +79,14 @@ def _hann(width: int, n_fft: int) -> F32:
 
 def spectrogram(audio: NDArray[Any], n_fft: int = 1024, hop: int = 256, *, power: float = 2.0, **stft_args: Any) -> F32:
     """|stft| ** power: 2 is the power spectrogram, 1 the magnitude."""
-    spectrum = stft(audio, n_fft, hop, **stft_args)
+    return _power(stft(audio, n_fft, hop, **stft_args), power)
+
+
+def _power(spectrum: NDArray[np.complexfloating], power: float) -> F32:
     if power == 2.0:
-        return spectrum.real**2 + spectrum.imag**2
+        squared: F32 = spectrum.real**2
+        squared += spectrum.imag**2
+        return squared
     magnitude: F32 = np.abs(spectrum)
     return magnitude if power == 1.0 else magnitude ** np.float32(power)
 
@@ -141,8 +158,20 @@ def mel_spectrogram(
     (80, 63)
     """
     bank = mel_filterbank(sample_rate, n_fft, n_mels, fmin=fmin, fmax=fmax, scale=scale, norm=norm)
-    made: F32 = bank @ spectrogram(audio, n_fft, hop, power=power, **stft_args)
-    return made
+    frames, taps = _frames(audio, n_fft, hop, **stft_args)
+    out = np.empty((*frames.shape[:-2], n_mels, frames.shape[-2]), np.float32)
+    product = max(1, _ONE_THREAD // bank.size)  # frames of one matrix product
+    block = max(1, _BLOCK_FRAMES // product) * product
+    room = np.empty((min(block, frames.shape[-2]), n_fft), np.float32)
+    for item in np.ndindex(frames.shape[:-2]):
+        for at in range(0, frames.shape[-2], block):
+            some = frames[item][at : at + block]
+            values = _power(np.fft.rfft(np.multiply(some, taps, out=room[: len(some)]), axis=-1), power)
+            for first in range(0, len(some), product):
+                np.matmul(
+                    bank, values[first : first + product].T, out=out[item][:, at + first : at + first + product]
+                )  # fmt: skip
+    return out
 
 
 def to_db(power: NDArray[Any], *, ref: float = 1.0, amin: float = 1e-10, top_db: float | None = 80.0) -> F32:

@@ -91,9 +91,9 @@ def walk(data: bytes | memoryview, where: str) -> Frames | None:
     sizes: dict[int, int] = {}
     at: int | None = first
     while at is not None:
-        told = _info(view, at)
-        if told is not None:
-            tag = tag or (told if at == first else None)
+        info = _info(view, at)
+        if info is not None:
+            tag = tag or (info if at == first else None)
             at += _size(_word(view, at), free)
         while at + 4 <= n:
             word = int.from_bytes(view[at : at + 4], "big")

@@ -1,10 +1,10 @@
 """Reads the header of an audio file: sample rate, length and channels, before memory is allocated for samples.
 
 Plain WAV is parsed here; FLAC, Ogg (Vorbis, Opus), MP3, AIFF and the other formats of libsndfile are opened by
-soundfile. A file that is longer than the limit, truncated, or not audio, raises `RecordError`; a file that cannot be
-read raises `StorageError`. Lengths are exact: of FLAC the last frame is compared with the header, of Ogg all pages are
-verified, of MP3 all frames are counted. An Ogg or MP3 without a length of its own that ends between two pages or frames
-is a shorter file.
+soundfile; MP4, M4A, WebM, Matroska and AAC by PyAV (extra `av`). A file that is longer than the limit, truncated, or
+not audio, raises `RecordError`; a file that cannot be read raises `StorageError`. Lengths are exact: of FLAC the last
+frame is compared with the header, of Ogg all pages are verified, of MP3 all frames are counted; of PyAV's formats they
+are as stated. An Ogg or MP3 without a length of its own that ends between two pages or frames is a shorter file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.codecs.audio import containers, flac, mpeg, ogg, sound, wav
+from penstock.codecs import av_media
+from penstock.codecs.audio import av_sound, containers, flac, mpeg, ogg, sound, wav
 from penstock.core.errors import RecordError
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.os_errors import storage_errors
+from penstock.core.signals import surface
 from penstock.storage.small_files import open_regular, read_open
 
 Media = bytes | bytearray | memoryview | str | os.PathLike[str]
@@ -77,6 +79,11 @@ def opened(data: Media, where: str, limits: Limits) -> Iterator[tuple[AudioInfo,
             info = AudioInfo("WAV", plain.sample_rate, plain.frames, plain.channels)
             yield _checked(info, where, limits), lambda first, n: wav.read(file, plain, first, n, where)
             return
+        if av_media.demuxer(head) is not None:
+            with av_sound.opened_sound(file, head, where, limits.audio_seconds) as (rate, frames, channels, reader):
+                info = AudioInfo(av_media.demuxer(head) or "", rate, frames, channels)
+                yield _checked(info, where, limits), reader
+            return
         containers.check_size(file, head, where)
         file.seek(0)
         with sound.opened(file, head, where) as handle:
@@ -116,7 +123,8 @@ class _BytesFile(io.BytesIO):
     def seek(self, offset: int, whence: int = 0, /) -> int:
         try:
             return super().seek(offset, whence)
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError) as error:
+            surface(error)
             return self.tell()
 
 

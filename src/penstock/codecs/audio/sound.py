@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from penstock.codecs.audio import mpeg
 from penstock.core.errors import RecordError
 from penstock.core.optional import need
+from penstock.core.signals import surface, undisturbed
 
 BLOCK = 1 << 20
 UNKNOWN_FRAMES = 1 << 60
@@ -35,7 +36,8 @@ class _Watched:
     def seek(self, offset: int, whence: int = 0) -> int:
         try:
             return int(self.file.seek(offset, whence))
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError) as error:
+            surface(error)
             return self.tell()
         except OSError as error:
             if error.errno != EINVAL:
@@ -69,23 +71,25 @@ def opened(file: BinaryIO, head: bytes, where: str) -> Iterator[Any]:
     soundfile = need("soundfile", extra="audio", purpose="to read audio other than WAV")
     watched = _Watched(file)
     try:
-        handle = soundfile.SoundFile(watched)
+        handle = undisturbed(soundfile.SoundFile)(watched)
     except (soundfile.LibsndfileError, RuntimeError, TypeError, ValueError) as error:
+        surface(error)
         if watched.error is not None:
             raise watched.error from None
         raise RecordError(
             "audio (WAV, FLAC, Ogg, MP3, AIFF or another format libsndfile reads)",
             got=f"bytes beginning {head!r}: {getattr(error, 'error_string', error)}",
             where=where,
-            fix="remove the file, or convert it (AAC, M4A and video are not supported)",
+            fix="remove the file, or convert it (to WAV or FLAC)",
         ) from error
-    with handle:
-        try:
-            yield handle
-        except RecordError:
-            if watched.error is not None:
-                raise watched.error from None
-            raise
+    try:
+        yield handle
+    except RecordError:
+        if watched.error is not None:
+            raise watched.error from None
+        raise
+    finally:
+        undisturbed(handle.close)()  # interrupted after it has freed the file, it would free it again in __del__
 
 
 def reader(handle: Any, where: str) -> Callable[[int, int], F32]:
@@ -93,10 +97,9 @@ def reader(handle: Any, where: str) -> Callable[[int, int], F32]:
 
     def read(first: int, wanted: int) -> F32:
         try:
-            if first:
-                handle.seek(first)
-            parts, done = _blocks(handle, wanted)
+            parts, done = _blocks(handle, first, wanted)
         except Exception as error:  # libsndfile's wrapper raises its own and RuntimeError, by version
+            surface(error)
             fix = "fetch it again"
             raise RecordError(f"an intact {handle.format} file", got=f"{error}", where=where, fix=fix) from error
         if done < wanted and handle.frames < UNKNOWN_FRAMES:
@@ -133,7 +136,10 @@ def mp3_reader(content: bytes, frames: mpeg.Frames, where: str) -> Callable[[int
     return read
 
 
-def _blocks(handle: Any, wanted: int) -> tuple[list[F32], int]:
+@undisturbed
+def _blocks(handle: Any, first: int, wanted: int) -> tuple[list[F32], int]:
+    if first:
+        handle.seek(first)
     parts: list[F32] = []
     done = 0
     while done < wanted:

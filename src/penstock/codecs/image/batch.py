@@ -30,8 +30,12 @@ def fill_row(
     std: Stat,
     where: str = "",
     info: ImageInfo | None = None,
+    inside: Box | None = None,
+    fill: int = 0,
 ) -> None:
     """Decodes one image into `row` (H, W, C), a contiguous uint8 or float32 array with the channels of `how.mode`.
+
+    `inside` is the (y, x, height, width) of `row` that the image takes; the rest is `fill`.
 
     A uint8 row gets pixels and ignores `mean` and `std`; a float32 row gets `(pixels / 255 - mean) / std`.
 
@@ -42,15 +46,29 @@ def fill_row(
     1.0
     """
     if row.dtype == np.uint8:
-        decode_onto(row, data, how, crop, where, info)
+        _decode_inside(row, data, how, crop, where, info, inside, fill)
         if flip:
             mirror(row)
         return
     pixels = _small(row.shape)
-    decode_onto(pixels, data, how, crop, where, info)
+    _decode_inside(pixels, data, how, crop, where, info, inside, fill)
     if flip:
         mirror(pixels)
     normalise(pixels, mean, std, out=row)
+
+
+def _decode_inside(
+    out: NDArray[np.uint8], data: Picture, how: ImageOptions, crop: Box | None, where: str, info: ImageInfo | None,
+    inside: Box | None, fill: int,
+) -> None:  # fmt: skip
+    if inside is None:
+        decode_onto(out, data, how, crop, where, info)
+        return
+    y, x, height, width = inside
+    image = np.empty((height, width, out.shape[2]), np.uint8)
+    decode_onto(image, data, how, crop, where, info)
+    out[...] = fill
+    out[y : y + height, x : x + width] = image
 
 
 def mirror(pixels: NDArray[np.uint8]) -> None:

@@ -25,6 +25,7 @@ from penstock.codecs.image.geometry import Box
 from penstock.codecs.image.info import Data, ImageInfo
 from penstock.core.errors import RecordError
 from penstock.core.optional import need
+from penstock.core.signals import surface
 
 SCRATCH_BYTES = 32 << 20
 
@@ -94,6 +95,7 @@ def decode_jpeg(
         pixels = simplejpeg.decode_jpeg(data, colour, min_height=height, min_width=width, strict=strict, buffer=scratch)
         shape = pixels.shape[:2]
     except (ValueError, RuntimeError) as error:
+        surface(error)
         if _ODD_SAMPLING in str(error):
             raise OddSampling from None
         if check != "crop" or not _UNREAD_REST.fullmatch(str(error)):

@@ -10,6 +10,7 @@ import re
 import struct
 
 from penstock.core.optional import need
+from penstock.core.signals import surface, undisturbed_by_handlers
 
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 _TAG, _SHORT = 0x0112, 3
@@ -46,12 +47,14 @@ def _exif(tiff: bytes) -> int | None:
     return None
 
 
+@undisturbed_by_handlers
 def _by_pillow(tiff: bytes) -> int | None:
     """For another type, several values or a damaged directory, where Pillow's rules are the reference."""
     try:
         exif = need("PIL.Image", extra="image").Exif()
         exif.load(b"Exif\0\0" + tiff)
         found = exif.get(_TAG)
-    except Exception:  # damaged EXIF: the image is still usable
+    except Exception as error:  # damaged EXIF: the image is still usable
+        surface(error)
         return None
     return found if isinstance(found, int) else None

@@ -20,6 +20,7 @@ from penstock.codecs.image.info import Data, ImageInfo, not_an_image, too_large
 from penstock.core.errors import RecordError
 from penstock.core.limits import Limits
 from penstock.core.optional import need
+from penstock.core.signals import surface, undisturbed_by_handlers
 
 FORMATS = ("PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000")
 """Formats that Pillow may open besides JPEG; none that runs other programs or fetches files (EPS, ...)."""
@@ -29,6 +30,7 @@ _VIA = {"P": "RGBA", "PA": "RGBA", "RGBa": "RGBA", "La": "LA"}
 _CONVERTIBLE = frozenset(["1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV"])
 
 
+@undisturbed_by_handlers
 def probe_pillow(data: Data, where: str, limits: Limits) -> ImageInfo:
     """The header of an image in one of the formats of Pillow."""
     if bytes(data[:4]) == b"GIF8" and len(data) >= 10:
@@ -44,11 +46,13 @@ def probe_pillow(data: Data, where: str, limits: Limits) -> ImageInfo:
             facts.format, image.height, image.width, channels, bits, _animated(image), _orientation(image, facts.format)
         )
     except Exception as error:
+        surface(error)
         raise _damaged(str(image.format), error, where) from None
     finally:
         image.close()
 
 
+@undisturbed_by_handlers
 def decode_pillow(data: Data, mode: str, box: Box, info: ImageInfo, where: str, limits: Limits) -> NDArray[np.uint8]:
     """Pixels (h, w, channels of `mode`) of the box (y, x, h, w) of an image."""
     image = _open(data, where, limits, ("JPEG",) if bytes(data[:2]) == b"\xff\xd8" else FORMATS)
@@ -69,11 +73,13 @@ def decode_pillow(data: Data, mode: str, box: Box, info: ImageInfo, where: str, 
     except RecordError:
         raise
     except Exception as error:
+        surface(error)
         raise _damaged(str(image.format), error, where) from None
     finally:
         image.close()
 
 
+@undisturbed_by_handlers
 def stored_values(data: Data, box: Box, info: ImageInfo, where: str, limits: Limits) -> NDArray[Any]:
     """The numbers stored for the pixels of a box: palette indices, or grey as stored; (h, w), or (h, w, channels)."""
     image = _open(data, where, limits, ("JPEG",) if bytes(data[:2]) == b"\xff\xd8" else FORMATS)
@@ -82,6 +88,7 @@ def stored_values(data: Data, box: Box, info: ImageInfo, where: str, limits: Lim
         y, x, h, w = box
         values: NDArray[Any] = np.asarray(image.crop((x, y, x + w, y + h)))
     except Exception as error:
+        surface(error)
         raise _damaged(str(image.format), error, where) from None
     finally:
         image.close()
@@ -98,6 +105,7 @@ def _open(data: Data, where: str, limits: Limits, formats: tuple[str, ...]) -> A
     except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
         raise too_large(f"{str(error).split(',')[0].lower()}", where, limits) from None
     except Exception as error:
+        surface(error)
         unknown = isinstance(error, need("PIL", extra="image").UnidentifiedImageError)
         raise not_an_image(data, where, "" if unknown else f"{type(error).__name__}: {error}") from None
     if image.width * image.height > limits.pixels:
@@ -152,7 +160,8 @@ def _orientation(image: Any, kind: str) -> int:
         return 1
     try:
         found = image.getexif().get(0x0112, 1)
-    except Exception:  # damaged EXIF: the image is still usable
+    except Exception as error:  # damaged EXIF: the image is still usable
+        surface(error)
         return 1
     return found if isinstance(found, int) and 1 <= found <= 8 else 1
 
@@ -160,7 +169,8 @@ def _orientation(image: Any, kind: str) -> int:
 def _animated(image: Any) -> bool:
     try:
         return bool(getattr(image, "is_animated", False))
-    except Exception:  # a later frame is damaged; only the first is used
+    except Exception as error:  # a later frame is damaged; only the first is used
+        surface(error)
         return True
 
 

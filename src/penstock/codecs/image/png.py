@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from penstock.codecs.image.info import Data, ImageInfo
 from penstock.codecs.image.orientation import orientation_of
 from penstock.core.errors import RecordError
+from penstock.core.signals import surface
 
 MAX_CHUNKS = 200_000
 """Most chunks that are looked at: a file of record size has fewer even with the small ones that some encoders write."""
@@ -101,5 +102,6 @@ def _metadata(kind: bytes, body: bytes) -> dict[str, bytes]:
         return {"xmp": rest}
     try:
         return {"profile": bytes.fromhex("".join(rest.decode("latin-1").split("\n")[3:])).removeprefix(b"Exif\0\0")}
-    except ValueError:
+    except ValueError as error:
+        surface(error)
         return {}

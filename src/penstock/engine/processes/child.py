@@ -66,7 +66,8 @@ class HostOutput(Output):
     Of Penstock's own outputs only plain attributes are sent: a device or sharding would import its framework.
     """
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, delivers: Output) -> None:
+        output = delivers.converter
         self.name, self._kind = output.name, type(output)  # type: ignore[misc]
         own = self._kind.__module__.startswith("penstock.")
         self._state = {k: v for k, v in vars(output).items() if _is_plain(v)} if own else {}
@@ -99,7 +100,12 @@ def main(fds: tuple[Any, ...], shape: tuple[Any, ...], share: tuple[Any, ...], p
     threading.Thread(target=writer.listen, name="penstock-listen", daemon=True).start()
     try:
         job: ChildJob = read_payload(Descriptors(*fds).payload)
-        work = Batches(build(job.definition), job.ranges, job.output, job.pad, Stats())
+        stats = Stats()
+        if job.measured:
+            from penstock.engine.verb_seconds import VerbSeconds
+
+            stats.verbs = VerbSeconds()
+        work = Batches(build(job.definition), job.ranges, job.output, job.pad, stats)
     except Exception as error:
         writer.send(("not started", failure(error)))
         writer.wait_for_end()
@@ -119,6 +125,7 @@ def main(fds: tuple[Any, ...], shape: tuple[Any, ...], share: tuple[Any, ...], p
             max_bytes=max(1, job.max_bytes * mine.every),
             size_of=nbytes,
             per_call=work.per_call,
+            range_seconds=work.range_seconds,
             ahead_of=lambda j: mine.first + j * mine.every - int(writer.ring.consumer[0]),
             known_bytes=lambda: int(writer.ring.consumer[1]),
         )
@@ -185,9 +192,11 @@ class CounterReport:
         self._ledgers = (work.plan.ledger, work.plan.refusals)
         self._seen = [(0, 0), (0, 0)]  # entries sent and total then, for each ledger
 
-    def __call__(self) -> tuple[tuple[float, ...], list[Any]]:
+    def __call__(self) -> tuple[tuple[float, ...], list[Any], dict[str, float]]:
         counts = (*self._stats._counts.values(), *self._stats._seconds.values())
-        return counts, [self._of(i, ledger) for i, ledger in enumerate(self._ledgers)]
+        verbs = self._stats.verbs
+        ledgers = [self._of(i, ledger) for i, ledger in enumerate(self._ledgers)]
+        return counts, ledgers, {} if verbs is None else verbs.seconds()
 
     def _of(self, i: int, ledger: Ledger) -> Any:
         sent, total = self._seen[i]

@@ -47,8 +47,9 @@ class ChildConnection:
         self._buffer = bytearray()
         self._notes_read = 0  # bytes of the notes file read so far
         self._lent: dict[int, int] = {}  # slot -> bytes
-        self._returned: deque[int] = deque()  # slots without a view left; the child is told with the next message
+        self._returned: deque[int] = deque()  # slots without a view left; reported to the child with the next message
         self._counted: tuple[float, ...] = (0,) * 6
+        self._measured: dict[str, float] = {}
         self._noted: list[tuple[int, int, dict[str, int]]] = [(0, 0, {}), (0, 0, {})]
         with ExitStack() as theirs, ExitStack() as undo:
             self._ring = Ring.create(slots, max_bytes)
@@ -131,10 +132,11 @@ class ChildConnection:
         with suppress(OSError):  # a dead child is noticed when its next batch is due
             self._wire.send(message, _NO_SIGNAL)
 
-    def gained(self, report: tuple[tuple[float, ...], list[Any]]) -> Any:
-        """What the counters and ledgers gained since the last message."""
-        counts, ledgers = report
+    def gained(self, report: tuple[tuple[float, ...], list[Any], dict[str, float]]) -> Any:
+        """What the counters, ledgers and seconds of verbs gained since the last message."""
+        counts, ledgers, verbs = report
         before, self._counted = self._counted, counts
+        measured, self._measured = self._measured, verbs
         changes: list[Any] = []
         for i, noted in enumerate(ledgers):
             if noted is None:
@@ -143,9 +145,10 @@ class ChildConnection:
             total, seen, reasons, entries = noted
             old_total, old_seen, old_reasons = self._noted[i]
             self._noted[i] = (total, seen, reasons)
-            more = {k: n - old_reasons.get(k, 0) for k, n in reasons.items()}
-            changes.append((total - old_total, seen - old_seen, more, entries))
-        return [now - then for now, then in zip(counts, before, strict=True)], changes
+            new = {k: n - old_reasons.get(k, 0) for k, n in reasons.items()}
+            changes.append((total - old_total, seen - old_seen, new, entries))
+        more = {verb: seconds - measured.get(verb, 0.0) for verb, seconds in verbs.items()}
+        return [now - then for now, then in zip(counts, before, strict=True)], changes, more
 
     def in_progress(self, busy: bool) -> list[tuple[int, int]]:
         """The steps that the child's threads compute now, or (not busy) computed last."""
@@ -153,6 +156,8 @@ class ChildConnection:
 
     def stacks(self) -> str:
         """The current stacks of the child's threads, requested by a signal; works even while the GIL is held."""
+        if not self.ready:
+            return ", which is still starting"  # the signal would end it
         self._notes_read = os.fstat(self._notes).st_size
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGUSR1)

@@ -31,8 +31,9 @@ from typing import Any, Literal
 from penstock.core.columns import Columns
 from penstock.core.errors import StageError, UsageError, WorkerDied
 from penstock.core.ledger import Ledger
+from penstock.engine import stalls
 from penstock.engine.batches import Batches
-from penstock.engine.ordered_threads import STALL_SECONDS, forked
+from penstock.engine.ordered_threads import forked
 from penstock.engine.processes.child import ChildSteps, Failure, HostOutput
 from penstock.engine.processes.connection import LENT, ChildConnection, ChildGone
 from penstock.engine.processes.payload import ChildJob, Payload, write_payload
@@ -96,6 +97,7 @@ class Isolated:
             min(threads, THREADS),
             self._ahead,
             self._max_bytes,
+            work.stats.verbs is not None,
         )
         self._payload: Payload | None = write_payload(job)
         _open.add(self)
@@ -116,6 +118,7 @@ class Isolated:
             raise StopIteration
         link = ChildConnection(ChildSteps(first, self._every, length, careful), self._payload, slots, self._max_bytes)
         link.moved(self._taken, self._batch_bytes)
+        self._work.stats.children = (*(other.pid for other in self._links), link.pid)
         return link
 
     def __iter__(self) -> Isolated:
@@ -131,7 +134,10 @@ class Isolated:
         self._merge(gained)
         began = time.perf_counter()
         batch = self._work.output.deliver(columns)
-        self._work.stats.delivered(time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        self._work.stats.delivered(seconds)
+        if self._work.stats.verbs is not None:
+            self._work.stats.verbs.add({"deliver": seconds})
         self._taken += 1
         for link in self._links:
             link.moved(self._taken, self._batch_bytes)
@@ -175,7 +181,7 @@ class Isolated:
                 waited = now - max(began, link.ready or 0.0)
                 if waited > self._timeout + (0.0 if link.ready else START_SECONDS):
                     raise ChildGone(f"no answer after {waited:.1f} s", link.stacks(), hung=True)
-            if now - began > STALL_SECONDS and not warned:
+            if now - began > stalls.SECONDS and not warned:
                 warned = True
                 text = f"penstock: batch {self._taken} has taken {now - began:.0f} s so far in child {link.pid}"
                 warnings.warn(f"{text}{link.stacks()}", RuntimeWarning, stacklevel=5)
@@ -217,7 +223,9 @@ class Isolated:
 
     def _merge(self, gained: Any) -> None:
         """Adds a child's counts and ledger entries to the loader's own; raises when a budget is exceeded."""
-        (rows, batches, order, read, finish, deliver), ledgers = gained
+        (rows, batches, order, read, finish, deliver), ledgers, verbs = gained
+        if self._work.stats.verbs is not None:
+            self._work.stats.verbs.add(verbs)
         self._work.stats.add(int(batches), int(rows), read, finish, deliver)
         self._work.stats.ordered(order)
         for ledger, noted in zip((self._work.plan.ledger, self._work.plan.refusals), ledgers, strict=True):
@@ -229,6 +237,7 @@ class Isolated:
         self._closed = True
         with self._lock:
             links, self._links = self._links, []
+            self._work.stats.children = ()
             payload, self._payload = self._payload, None
             if payload is not None:
                 os.close(payload.fd)

@@ -15,8 +15,12 @@ from penstock.core.packed_texts import shared_part, unnamed_file
 from penstock.core.pickling import culprit, dump
 from penstock.engine.output import Output
 from penstock.engine.processes.ring import ALIGN
-from penstock.plan.definition import Definition
+from penstock.plan.branches import Combined
+from penstock.plan.definition import Definition, OfPipeline
 from penstock.plan.step_ranges import StepRanges
+from penstock.sources.base import FileSource
+
+_OWN = "memory://"  # a filesystem that each process has for itself
 
 
 class ChildJob(NamedTuple):
@@ -29,6 +33,7 @@ class ChildJob(NamedTuple):
     threads: int
     ahead: int
     max_bytes: int
+    measured: bool = False  # whether the seconds of each verb are wanted
 
 
 class Payload(NamedTuple):
@@ -40,6 +45,7 @@ class Payload(NamedTuple):
 
 def write_payload(job: ChildJob) -> Payload:
     """Writes a job into an unnamed file; `read_payload` reads it. What is in shared memory already is not copied."""
+    _refuse_own_memory(job.definition)
     body, buffers = _dump(job)
     spans: list[tuple[int, int, int]] = []  # descriptor (-1: this file), first byte, bytes
     at, own = 0, []
@@ -76,6 +82,27 @@ def read_payload(fd: int) -> Any:
     shared = {fd: memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ)) for fd in {fd for fd, _, _ in spans} if fd >= 0}
     parts = [view[base + at : base + at + n] if fd < 0 else shared[fd][at : at + n] for fd, at, n in spans]
     return pickle.loads(body, buffers=parts)
+
+
+def _refuse_own_memory(definition: Definition) -> None:
+    """Refuses files that only this process can see."""
+    origin = definition.origin
+    if isinstance(origin, Combined):
+        for branch in origin.branches:
+            _refuse_own_memory(branch)
+        return
+    if isinstance(origin, OfPipeline):
+        _refuse_own_memory(origin.definition)
+        return
+    places = origin.paths if isinstance(origin, FileSource) else origin.locate(0).values()
+    for place in places:
+        if isinstance(place, str) and place.startswith(_OWN):
+            raise UsageError(
+                "files that a child process can open",
+                got=f"{place}: memory of this process",
+                where="isolate= or workers=",
+                fix="leave them out: threads see the same memory; or write the files to a disk or an object store",
+            )
 
 
 def _base(head: int) -> int:

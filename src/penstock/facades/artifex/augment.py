@@ -18,6 +18,7 @@ from penstock.augment.arrays import apply_all
 from penstock.augment.arrays_jax import jax_arrays
 from penstock.augment.kinds import AUDIO, IMAGES
 from penstock.augment.operations.tokens import ordinary, picked, random_ids
+from penstock.core.arguments import explained_call
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
 from penstock.outputs.arrays import is_jax_array
@@ -33,6 +34,7 @@ class MissingKey(UsageError, KeyError):
     __str__ = UsageError.__str__
 
 
+@explained_call
 def augment_image(image: Any, key: Any) -> Any:
     """Random flip, quarter turn, brightness and contrast (0.8 to 1.2) and noise (up to 0.05) of an image (H, W, C).
 
@@ -45,6 +47,7 @@ def augment_image(image: Any, key: Any) -> Any:
     return _compiled(_image, "row")(_array(image, "(H, W, C)", "augment_batch_jit"), key)
 
 
+@explained_call
 def augment_image_batch(batch: dict[str, Any], key: Any) -> dict[str, Any]:
     """`augment_image` on every row of `batch["images"]` (N, H, W, C), each with its own randomness."""
     return {**batch, "images": augment_batch_jit(_named(batch, "images", "augment_batch"), key)}
@@ -53,6 +56,7 @@ def augment_image_batch(batch: dict[str, Any], key: Any) -> dict[str, Any]:
 augment_batch = augment_image_batch
 
 
+@explained_call
 def augment_batch_jit(images: Any, key: Any) -> Any:
     """`augment_image` on images (N, H, W, C): one compiled program per batch.
 
@@ -63,6 +67,7 @@ def augment_batch_jit(images: Any, key: Any) -> Any:
     return _compiled(_image, "batch")(_array(images, "(N, H, W, C)", "augment_image"), key)
 
 
+@explained_call
 def augment_text_tokens(
     tokens: Any,
     vocab_size: int,
@@ -82,6 +87,7 @@ def augment_text_tokens(
     return _text(tokens, vocab_size, key, mask_token_id, special_ids, "row")
 
 
+@explained_call
 def augment_text_batch(
     batch: dict[str, Any],
     vocab_size: int,
@@ -96,11 +102,13 @@ def augment_text_batch(
     return {**batch, "text_tokens": made}
 
 
+@explained_call
 def augment_text_batch_jit(tokens: Any, vocab_size: int, key: Any) -> Any:
     """`augment_text_tokens` on tokens (N, length): one compiled program per batch."""
     return _text(tokens, vocab_size, key, 1, SPECIAL_IDS, "batch")
 
 
+@explained_call
 def augment_audio(audio: Any, sample_rate: int, key: Any) -> Any:
     """Random gain (0.7 to 1.3), circular shift (up to a tenth) and noise (up to 0.05) of a waveform (samples,), then
     scaled to a peak of 1. Silence without noise stays silence. Nothing depends on `sample_rate`, which is checked.
@@ -114,11 +122,13 @@ def augment_audio(audio: Any, sample_rate: int, key: Any) -> Any:
     return _compiled(_audio, "row")(_array(audio, "(samples,)", "augment_audio_batch_jit"), key)
 
 
+@explained_call
 def augment_audio_batch(batch: dict[str, Any], sample_rate: int, key: Any) -> dict[str, Any]:
     """`augment_audio` on every row of `batch["audio"]` (N, samples)."""
     return {**batch, "audio": augment_audio_batch_jit(_named(batch, "audio", "augment_audio_batch"), sample_rate, key)}
 
 
+@explained_call
 def augment_audio_batch_jit(audio: Any, sample_rate: int, key: Any) -> Any:
     """`augment_audio` on waveforms (N, samples): one compiled program per batch."""
     _check_rate(sample_rate)

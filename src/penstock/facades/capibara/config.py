@@ -13,6 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
 
+from penstock.core.arguments import explained_class
 from penstock.core.errors import ArgumentError, UsageError
 from penstock.facades.capibara import config_files
 from penstock.storage.filesystem import local_only
@@ -54,7 +55,7 @@ class _File:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Reads a .toml, .yaml, .yml or .json file."""
         try:
-            return cls.from_dict(config_files.read(Path(path)))
+            return cls.from_dict(config_files.read(path))
         except UsageError as error:
             error.where = error.where or str(path)
             raise
@@ -64,8 +65,11 @@ class _File:
         config_files.write(Path(local_only(path, "the file")), self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values, as `from_dict` accepts them."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        """Returns plain values, as `from_dict` accepts them; without `storage_options`, which may have secrets."""
+        plain: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
+        for each in (plain, plain.get("data", {})):
+            each.pop("storage_options", None)
+        return plain
 
 
 def _names_arguments(cls: type[C]) -> type[C]:
@@ -84,6 +88,7 @@ def _names_arguments(cls: type[C]) -> type[C]:
     return cls
 
 
+@explained_class
 @_names_arguments
 @dataclass
 class DataLoaderConfig(_File):
@@ -138,6 +143,8 @@ class DataLoaderConfig(_File):
     train_tokens: int | None = None
     # The cache.
     cache_limit: int | None = None
+    # Credentials, endpoint... of URLs; in no repr and no file.
+    storage_options: dict[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def check(self) -> DataLoaderConfig:
         """Raises on the first invalid value."""
@@ -166,6 +173,7 @@ class DataLoaderConfig(_File):
         return self
 
 
+@explained_class
 @_names_arguments
 @dataclass
 class CapibaraConfig(_File):
@@ -195,6 +203,13 @@ def settings_of(config: Any, overrides: Mapping[str, Any]) -> DataLoaderConfig:
     elif isinstance(config, CapibaraConfig):
         base = replace(config.data, seed=config.data.seed or config.seed)
     elif isinstance(config, str | os.PathLike):
+        if Path(config).suffix.lower() not in config_files.SUFFIXES:
+            raise UsageError(
+                "a configuration, or the path of a settings file, as the first argument of CapibaraDataLoader",
+                got=repr(os.fspath(config)),
+                fix="name the others: CapibaraDataLoader(tokenizer=..., dataset_name=...); a settings file ends in "
+                + ", ".join(config_files.SUFFIXES),
+            )
         return settings_of(config_files.read(Path(config)), overrides)
     elif isinstance(config, Mapping):
         nested = isinstance(config.get("data"), Mapping)

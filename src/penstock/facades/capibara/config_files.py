@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,16 +12,22 @@ from typing import Any
 from penstock.core import local_files
 from penstock.core.errors import DataError, UsageError
 from penstock.core.optional import need
+from penstock.storage.filesystem import scheme
+from penstock.storage.objects import read_all
 
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Reads the settings of a file in the format of its suffix."""
+def read(name: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads the settings of a file, or of the object of a URL, in the format of its suffix."""
+    path = Path(name)
     kind = _kind(path)
-    if not path.is_file():
+    if scheme(os.fspath(name)):
+        text = read_all(os.fspath(name)).decode("utf-8", "replace")
+    elif not path.is_file():
         raise UsageError("a file of settings", got="no such file", where=str(path))
-    text = path.read_text("utf-8")
+    else:
+        text = path.read_text("utf-8")
     try:
         values = _parse(text, kind)
     except ValueError as error:  # both parsers' errors are ValueErrors

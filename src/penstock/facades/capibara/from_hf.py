@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
+from penstock.core.signals import surface
 from penstock.pipeline import Pipeline
 from penstock.sources.hf import HFDataset, choose_split
 from penstock.sources.hf_stream import HFStream
@@ -57,6 +58,7 @@ def find(name: str, ask: Ask) -> Any:
     try:
         return _module().load_dataset(repo, config, split=ask.split, streaming=ask.streaming)
     except Exception as error:  # many kinds: not there, gated, several configs, no such split
+        surface(error)
         ask.tried.append(f"Hugging Face hub: {_short(error)}")
         return None
 
@@ -84,6 +86,7 @@ def _cached(repo: str, config: str | None, ask: Ask) -> Any:
     except UsageError:
         raise
     except Exception as error:  # several kinds, all meaning that it cannot be read from the cache
+        surface(error)
         ask.tried.append(f"Hugging Face cache {where}: {_short(error)}")
         return None
     finally:

@@ -11,6 +11,7 @@ import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.signals import surface
 from penstock.pipeline import Pipeline
 from penstock.sources.tfds import TFDSource, tfds_module
 
@@ -34,6 +35,7 @@ def find(name: str, ask: Ask) -> Any:
     try:
         builder = _prepared(tfds, full, where, ask) or _registered(tfds, full, where, ask)
     except Exception as error:  # a builder's own code, or its download
+        surface(error)
         ask.tried.append(f"TFDS builder {full!r}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         return None
     return None if builder is None else Pipeline(TFDSource.open(builder, ask.split))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock.core.arguments import explained_class
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import UsageError
 from penstock.engine.loader import Loader
@@ -30,6 +31,7 @@ from penstock.tokenizers import as_tokenizer
 SHAPES = 4  # padded lengths of token-budget batches without shapes=
 
 
+@explained_class
 class CapibaraDataLoader:
     """Batches of a named dataset for JAX: `input_ids`, `attention_mask` and `labels`, int32, of one shape.
 

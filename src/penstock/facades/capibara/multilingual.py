@@ -32,6 +32,7 @@ from penstock.read import mix
 from penstock.sources.hf import HFDataset
 from penstock.sources.hf_stream import HFStream
 from penstock.sources.records import data_kind
+from penstock.storage.filesystem import scheme
 
 
 def find_datasets(settings: DataLoaderConfig) -> dict[str, Pipeline] | HFStream:
@@ -47,13 +48,15 @@ def find_datasets(settings: DataLoaderConfig) -> dict[str, Pipeline] | HFStream:
         "by_line": settings.layout == "documents",
         "seed": settings.seed if settings.shuffle else None,
         "buffer": settings.shuffle_buffer,
+        "storage_options": settings.storage_options,
     }
     named: dict[str, Pipeline] = {}
     for name, one in data.items() if several else [("all", data)]:
         found = resolve_dataset(one, **ask)
         if isinstance(found, Pipeline):
             if isinstance(origin := found.definition.origin, HFDataset):
-                origin.recall_fingerprint(cache_folder(settings.cache_dir) / "ids")
+                folder = None if scheme(settings.cache_dir or "") else settings.cache_dir
+                origin.recall_fingerprint(cache_folder(folder) / "ids")
             named[str(name)] = found
         elif several:
             raise UsageError(

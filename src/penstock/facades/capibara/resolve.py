@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.core.arguments import explained_call
 from penstock.core.errors import UsageError
 from penstock.facades.capibara import from_hf, from_tfds
 from penstock.pipeline import Pipeline
@@ -49,9 +50,11 @@ class Ask:
     by_line: bool = True  # read a single text file by lines
     seed: int | None = None  # None: a stream keeps its own order
     buffer: int = 10_000
+    storage_options: filesystem.Options = field(default=None, repr=False)  # of URLs
     tried: list[str] = field(default_factory=list, compare=False)
 
 
+@explained_call
 def register_dataset(name: str, factory: Factory) -> None:
     """Registers a dataset: `factory()` or `factory(split=...)` returns anything that `dataset_name=` takes.
 
@@ -68,6 +71,7 @@ def register_dataset(name: str, factory: Factory) -> None:
     _registered[name] = factory
 
 
+@explained_call
 def resolve_dataset(name: Any, **ask: Any) -> Found:
     """Returns the pipeline (or stream) of a dataset object or name; the module describes the order.
 
@@ -78,6 +82,8 @@ def resolve_dataset(name: Any, **ask: Any) -> Found:
 
 
 def _resolve(name: Any, ask: Ask) -> Found:
+    if ask.data_dir is not None:
+        filesystem.local_only(ask.data_dir, "data_dir, where TFDS keeps its data")
     if not isinstance(name, str | os.PathLike):
         return _object(name, ask)
     named = os.fspath(name)
@@ -139,6 +145,12 @@ def _path(name: str, ask: Ask) -> Any:
     if os.path.isdir(folder) and not os.path.exists(name):
         return _split([folder], ask, config)
     pattern = filesystem.scheme(name) or (glob.has_magic(name) and not os.path.exists(name))
+    if (
+        filesystem.scheme(name)
+        and (known := formats.dataset_at(name, ask.storage_options)) is not None
+        and not known.needs
+    ):
+        return Pipeline(known.open(name, formats.Options(split=ask.split, storage_options=ask.storage_options)))
     if pattern and (filesystem.scheme(name) or glob.glob(name, recursive=True)):
         return _split([name], ask)
     if not (os.path.exists(name) or _is_megatron(name)):
@@ -166,14 +178,17 @@ def _is_megatron(prefix: str) -> bool:
 
 def _split(paths: list[str], ask: Ask, config: str | None = None) -> Pipeline:
     """One split of Parquet, JSON lines or text files."""
-    suffixes = formats.suffixes_at(paths)
-    files = split_files(paths[0] if len(paths) == 1 else paths, ask.split, config=config, suffixes=suffixes)
-    found = formats.format_of(files)
-    if not found.one_pass:
-        return Pipeline(found.open(files))  # or refused, where more must be known than the path
+    storage = ask.storage_options
+    suffixes = formats.suffixes_at(paths, storage)
+    files = split_files(
+        paths[0] if len(paths) == 1 else paths, ask.split, config=config, suffixes=suffixes, storage_options=storage
+    )
+    found = formats.format_of(files, storage)
     options = formats.Options(
         field=ask.text_field or "text",
-        every_field=ask.every_field or found.name == "parquet",  # of which other columns are not read until asked for
+        every_field=ask.every_field
+        or found.name in ("parquet", "arrow", "csv"),  # of which other columns are not read until asked for
         by="line" if ask.by_line and len(files) == 1 else "file",
+        storage_options=storage,
     )
     return Pipeline(found.open(files, options))

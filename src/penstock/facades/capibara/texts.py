@@ -18,7 +18,7 @@ from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import UsageError
 from penstock.facades.capibara.config import DataLoaderConfig, Form
 from penstock.pipeline import Pipeline
-from penstock.plan.definition import Mix
+from penstock.plan.branches import Combined
 from penstock.plan.row_source import KeptRows
 from penstock.preparation.cache import cached_store
 from penstock.preparation.tokenize import text_source
@@ -91,7 +91,7 @@ def text_field_of(pipeline: Pipeline, asked: str | None) -> str:
 def column_names(pipeline: Pipeline) -> set[str]:
     """Returns the columns of a pipeline's rows. Reads one row, unless the source names them and no steps follow."""
     origin = pipeline.definition.origin
-    if pipeline.definition.steps or isinstance(origin, Mix):
+    if pipeline.definition.steps or isinstance(origin, Combined):
         return set(pipeline.peek(1)[0])
     if isinstance(origin, ColumnSource) and not isinstance(origin, TokenSource):
         return set(origin.columns)
@@ -166,7 +166,7 @@ def by_language(pipeline: Pipeline, field: str) -> dict[str, Pipeline]:
     """
     definition = pipeline.definition
     origin = definition.origin
-    plain = not definition.steps and not isinstance(origin, Mix)
+    plain = not definition.steps and not isinstance(origin, Combined)
     rows: Any = origin if plain else pipeline.rows()
     if plain and isinstance(origin, HFDataset) and field in origin.columns:
         definition = replace(definition, origin=HFDataset(origin.dataset.select_columns([field])))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.core.arguments import explained_call, explained_class
 from penstock.core.errors import UsageError
 from penstock.pipeline import Pipeline
 from penstock.sources.arrays import Texts
@@ -21,6 +22,7 @@ from penstock.torch_data.loaders import CoreDataLoader
 from penstock.torch_data.windows import WindowDataset, core_dataloader, whole_number
 
 
+@explained_class
 class GPTDatasetV1(WindowDataset):
     """`(inputs, targets)` pairs over one text, as a torch `Dataset`.
 
@@ -72,6 +74,7 @@ class _Side(Sequence[Any]):
 _DATASETS = {"gpt_v1": GPTDatasetV1}
 
 
+@explained_call
 def create_dataset(dataset_type: str = "gpt_v1", *arguments: Any, **options: Any) -> GPTDatasetV1:
     """A dataset by the name of its kind, with the arguments of that kind.
 
@@ -83,6 +86,7 @@ def create_dataset(dataset_type: str = "gpt_v1", *arguments: Any, **options: Any
     return _DATASETS[dataset_type](*arguments, **options)
 
 
+@explained_call
 def create_dataloader(
     dataset: Any,
     batch_size: int = 4,

@@ -8,9 +8,10 @@ validation data does neither.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.core.arguments import explained_call, explained_class
 from penstock.core.errors import PenstockError, UsageError
 from penstock.pipeline import Pipeline
 from penstock.sources.formats import FORMATS, Options, format_of
@@ -23,6 +24,7 @@ from penstock.torch_data.windows import WindowDataset, core_dataloader, whole_nu
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
+@explained_class
 class TransformerDataset(WindowDataset):
     """`{"input_ids", "labels"}` for every position of a file, as a torch `Dataset`.
 
@@ -33,6 +35,7 @@ class TransformerDataset(WindowDataset):
         tokenizer: any object with `encode`, or what `penstock.as_tokenizer` accepts.
         is_jsonl: True for JSON lines, False for text, None to decide by the file's name.
         field: the field or column with the text. A text file is one sample.
+        storage_options: credentials, endpoint... of URLs; without them the environment's are used.
     """
 
     def __init__(
@@ -44,10 +47,11 @@ class TransformerDataset(WindowDataset):
         *,
         field: str = "text",
         stride: int = 1,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         files = [data_path] if isinstance(data_path, str | os.PathLike) else data_path
         path = [os.fspath(one) for one in files]
-        found = format_of(path) if is_jsonl is None else FORMATS["jsonl" if is_jsonl else "text"]
+        found = format_of(path, storage_options) if is_jsonl is None else FORMATS["jsonl" if is_jsonl else "text"]
         if not found.one_pass:
             raise UsageError(
                 "a file of text or JSON lines",
@@ -57,7 +61,8 @@ class TransformerDataset(WindowDataset):
             )
         self.seq_length = whole_number(seq_length)
         try:
-            tokens = token_stream(found.open(path, Options(field=field)), as_encoded(tokenizer))
+            texts = found.open(path, Options(field=field, storage_options=storage_options))
+            tokens = token_stream(texts, as_encoded(tokenizer))
             super().__init__(Pipeline(tokens).windows(self.seq_length, whole_number(stride)))
         except PenstockError as error:
             if not any(os.path.basename(one) in str(error) for one in path):
@@ -65,6 +70,7 @@ class TransformerDataset(WindowDataset):
             raise
 
 
+@explained_call
 def create_dataloaders(
     train_path: Paths,
     val_path: Paths,
@@ -80,13 +86,14 @@ def create_dataloaders(
     pin_memory: bool | None = None,
     rank: int | None = None,
     world: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> tuple[CoreDataLoader, CoreDataLoader]:
     """The training and the validation loader, both real `torch.utils.data.DataLoader` objects.
 
     `num_workers` are threads, on every platform; `options` are further arguments of torch's DataLoader, as in
     `create_dataloader`. `rank` and `world` are data-parallel coordinates: ranks of the same
-    tensor- or pipeline-parallel group pass the same ones and see the same data.
+    tensor- or pipeline-parallel group pass the same ones and see the same data. `storage_options` are for URLs.
     """
     if tokenizer is None:
         raise UsageError("a tokenizer", got="None", fix="MicroTransformerTokenizer.from_pretrained(path), or 'bytes'")
@@ -96,7 +103,9 @@ def create_dataloaders(
         world, **options,
     }  # fmt: skip
     train, val = (
-        TransformerDataset(path, tokenizer, seq_length, is_jsonl, field=field, stride=stride)
+        TransformerDataset(
+            path, tokenizer, seq_length, is_jsonl, field=field, stride=stride, storage_options=storage_options
+        )
         for path in (train_path, val_path)
     )
     return (

@@ -1,4 +1,4 @@
-"""`MicroTransformerTokenizer`: byte-level BPE with `[PAD] [CLS] [SEP] [MASK]`, trainable, `encode` gives a dict.
+"""`MicroTransformerTokenizer`: byte-level BPE with `[PAD] [CLS] [SEP] [MASK]`, trainable, `encode` returns a dict.
 
 Every text of real characters round-trips, whatever it was trained on: all 256 bytes are in the vocabulary, so there is
 no `[UNK]`. Special tokens are added only on request (`add_special_tokens=True`), because the datasets that use this
@@ -11,19 +11,20 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.core import local_files
+from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
 from penstock.core.limits import LIMITS
 from penstock.core.optional import need
 from penstock.sources import compressed
 from penstock.sources.formats import Options, format_of, names_files
-from penstock.storage.filesystem import local_only
+from penstock.storage.filesystem import local_only, scheme
 from penstock.tokenizers import hf
 from penstock.tokenizers.base import check_texts
 
@@ -34,8 +35,9 @@ Paths = str | os.PathLike[str]
 Encoded = dict[str, list[int]]
 
 
+@explained_class
 class MicroTransformerTokenizer:
-    """Untrained, it knows bytes and the special tokens; `train` learns merges; `from_pretrained` reads saved ones.
+    """Untrained, it has bytes and the special tokens; `train` learns merges; `from_pretrained` reads saved ones.
 
     >>> tokenizer = MicroTransformerTokenizer().train(["low lower lowest " * 20], vocab_size=270)
     >>> out = tokenizer.encode("lower", add_special_tokens=True)
@@ -49,7 +51,7 @@ class MicroTransformerTokenizer:
     @classmethod
     def from_pretrained(cls, path: Paths) -> MicroTransformerTokenizer:
         """From a folder `save` wrote, a `tokenizer.json`, or a folder with `vocab.json` and `merges.txt`."""
-        place = Path(path)
+        place = Path(local_only(path, "the tokenizer"))
         file = place / "tokenizer.json" if place.is_dir() else place
         if file.is_file():
             loaded = hf.from_json_file(file)
@@ -82,11 +84,12 @@ class MicroTransformerTokenizer:
         vocab_size: int = 8192,
         min_frequency: int = 2,
         text_field: str = "text",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> MicroTransformerTokenizer:
-        """Learns merges, replacing earlier ones, and returns itself. The same data gives the same tokenizer.
+        """Learns merges, replacing earlier ones, and returns itself. The same data makes the same tokenizer.
 
         `source` is a path or a list of paths (of JSON lines and Parquet the texts in `text_field`, of other files the
-        lines), or any iterable of texts. Texts are read once, in a stream.
+        lines), or any iterable of texts. Texts are read once, in a stream. `storage_options` are for URLs.
         """
         if vocab_size < SMALLEST_VOCAB:
             raise UsageError(
@@ -103,7 +106,7 @@ class MicroTransformerTokenizer:
             show_progress=False,
         )
         backend = _fresh()
-        backend.train_from_iterator(_texts(source, text_field), trainer=trainer)
+        backend.train_from_iterator(_texts(source, text_field, storage_options), trainer=trainer)
         self._backend = backend
         return self
 
@@ -294,13 +297,13 @@ def _check_options(max_length: int | None, truncation: bool, padding: bool | str
         raise UsageError(f"max_length of at least {max(1, frame)}", got=str(max_length), fix="a larger max_length")
 
 
-def _texts(source: Paths | Iterable[Paths], field: str) -> Iterator[str]:
+def _texts(source: Paths | Iterable[Paths], field: str, options: Mapping[str, Any] | None) -> Iterator[str]:
     """The texts of paths, or the texts themselves; a list of both is refused."""
     if isinstance(source, str | os.PathLike):
-        source = [Path(source)]
+        source = [source if scheme(os.fspath(source)) else Path(source)]
     if isinstance(source, list | tuple) and names_files(source):
         for path in source:
-            yield from _read(os.fspath(path), field)
+            yield from _read(os.fspath(path), field, options)
         return
     for row, text in enumerate(source):
         if not isinstance(text, str):
@@ -308,23 +311,23 @@ def _texts(source: Paths | Iterable[Paths], field: str) -> Iterator[str]:
         yield text
 
 
-def _read(path: str, field: str) -> Iterator[str]:
-    if not os.path.isfile(path):
+def _read(path: str, field: str, options: Mapping[str, Any] | None) -> Iterator[str]:
+    if not scheme(path) and not os.path.isfile(path):
         raise UsageError("a file to train on", got="no such file", where=path, fix="check the path")
-    found = format_of(path)
+    found = format_of(path, options)
     if found.name == "text":
-        yield from _lines(path)
+        yield from _lines(path, options)
         return
-    for chunk in found.open(path, Options(field=field)).iterate():
+    for chunk in found.open(path, Options(field=field, storage_options=options)).iterate():
         if chunk.errors:
             chunk.errors[0].fix += ", or name the field with text_field="
             raise chunk.errors[0]
         yield from chunk.texts
 
 
-def _lines(path: str) -> Iterator[str]:
+def _lines(path: str, options: Mapping[str, Any] | None) -> Iterator[str]:
     """Lines with their ends, which are part of what is learned."""
-    stream = compressed.open_stream(path, compressed.kind_of(path), LIMITS)
+    stream = compressed.open_stream(path, compressed.kind_of(path, options), LIMITS, options)
     try:
         with io.TextIOWrapper(io.BufferedReader(_Raw(stream)), encoding="utf-8", newline="") as file:
             yield from file

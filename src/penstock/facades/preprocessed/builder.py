@@ -11,7 +11,9 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
+from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
+from penstock.core.signals import surface
 from penstock.torch_data.framework import can_pin, data
 from penstock.torch_data.map_rows import map_dataloader
 from penstock.torch_data.stream_loader import PositionStream, StreamDataLoader
@@ -20,6 +22,7 @@ from penstock.torch_data.user_objects import collate_of, is_map_style
 PREFETCH = 3
 
 
+@explained_class
 class DataLoaderBuilder:
     """Each call returns the builder; nothing is checked, opened or started before `build()`.
 
@@ -225,6 +228,7 @@ class DataLoaderBuilder:
         try:
             return len(self._dataset)
         except Exception as error:
+            surface(error)
             said = f"{type(error).__name__}: {str(error)[:200]}"
             return f"with_dataset: expected len() of the dataset to return its number of rows, got {said}"
 

@@ -1,8 +1,8 @@
 """The public collate functions: rows to a padded batch of torch tensors, NumPy or JAX arrays.
 
 Each `create_*` function returns a callable. It takes a list of rows (mappings from name to list, NumPy, torch or JAX
-array, or scalar) or a dict of columns, and returns a dict. The callables are plain data: they can be printed and
-pickled into workers. How columns are padded is described in `penstock.collate.batch`.
+array, or scalar; a bare list or array is `input_ids`) or a dict of columns, and returns a dict. The callables are plain
+data: they can be printed and pickled into workers. How columns are padded is described in `penstock.collate.batch`.
 
 Arguments that all of them share
 - `pad_token_id`, `label_pad_token_id`: what pads tokens and labels.
@@ -31,6 +31,7 @@ from penstock.collate.preference import PreferenceCollate
 from penstock.collate.schema import OutputSchema
 from penstock.collate.seq2seq import TARGET_COLUMNS, Seq2SeqCollate
 from penstock.collate.tokens import IGNORE, TOKEN_COLUMNS
+from penstock.core.arguments import explained_call
 from penstock.core.errors import UsageError
 from penstock.outputs.arrays import jax_array, torch_tensor
 
@@ -58,6 +59,7 @@ def _converter(return_tensors: Tensors) -> Convert | None:
     return _CONVERTERS[return_tensors]
 
 
+@explained_call
 def create_collate_fn(
     pad_token_id: int,
     label_pad_token_id: int = IGNORE,
@@ -71,8 +73,9 @@ def create_collate_fn(
     pad_values: Mapping[str, Any] | None = None,
     stack_columns: Collection[str] = (),
     make_labels: bool = False,
+    padding: bool = True,
 ) -> PadCollate:
-    """Returns a collate function that pads.
+    """Returns a collate function that pads. With `padding=False`, rows of different lengths are refused instead.
 
     Rows without labels get none, unless `make_labels` copies them from `input_ids`. Labels are in all rows or in none;
     None counts as missing. The other arguments are described at the top of this module.
@@ -85,11 +88,12 @@ def create_collate_fn(
     """
     options = CollateOptions(
         pad_token_id, label_pad_token_id, padding_side, max_length, _converter(return_tensors),
-        pad_to_multiple_of, truncation_side, schema, pad_values or {}, stack_columns,
+        pad_to_multiple_of, truncation_side, schema, pad_values or {}, stack_columns, padding=padding,
     )  # fmt: skip
     return PadCollate(options, make_labels)
 
 
+@explained_call
 def create_causal_lm_collate(
     pad_token_id: int,
     label_pad_token_id: int = IGNORE,
@@ -124,6 +128,7 @@ def create_causal_lm_collate(
     return CausalCollate(options, shift)
 
 
+@explained_call
 def create_seq2seq_collate(
     pad_token_id: int,
     label_pad_token_id: int = IGNORE,
@@ -164,6 +169,7 @@ def create_seq2seq_collate(
     return Seq2SeqCollate(options, start, max_target_length, target_padding_side)
 
 
+@explained_call
 def create_mlm_collate(
     pad_token_id: int,
     mask_token_id: int,
@@ -210,6 +216,7 @@ def create_mlm_collate(
     return MlmCollate(options, mask_token_id, vocab_size, special, probability, mask_share, random_share, seed, epoch)
 
 
+@explained_call
 def create_fim_collate(
     pad_token_id: int,
     prefix_token_id: int,
@@ -259,6 +266,7 @@ def create_fim_collate(
     )  # fmt: skip
 
 
+@explained_call
 def create_preference_collate(
     pad_token_id: int,
     *,

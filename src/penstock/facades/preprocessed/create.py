@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.core.arguments import explained_call
 from penstock.core.errors import UsageError
 from penstock.facades.preprocessed.dataset import PreprocessedDataset
 from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
 from penstock.sources.records import data_kind
 
-_MAP = {"cache_enabled", "cache_bytes", "skip_errors"}
-_STREAM = {"buffer_size", "skip_errors", "seed", "rank", "world_size"}
+_MAP = {"cache_enabled", "cache_bytes", "skip_errors", "storage_options", "return_tensors"}
+_STREAM = {"buffer_size", "skip_errors", "seed", "rank", "world_size", "storage_options"}
 
 
+@explained_call
 def create_preprocessed_dataset(
     hf_dataset: Any, prompt_engine: Callable[..., Any], streaming: bool = False, **options: Any
 ) -> PreprocessedDataset | StreamingPreprocessedDataset:
     """Records through a prompt engine, by number or (`streaming=True`) as a stream.
 
-    `options` are those of `PreprocessedDataset` (cache_enabled, cache_bytes, skip_errors) or of
-    `StreamingPreprocessedDataset` (buffer_size, skip_errors, seed, rank, world_size).
+    `options` are those of `PreprocessedDataset` (cache_enabled, cache_bytes, skip_errors, return_tensors,
+    storage_options) or of `StreamingPreprocessedDataset` (buffer_size, skip_errors, seed, rank, world_size,
+    storage_options).
 
     >>> len(create_preprocessed_dataset([{"n": 1}], lambda r: {"x": r["n"]}))
     1

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import hashing, randomness
+from penstock.core.arguments import explained_class
 from penstock.core.errors import DataError, UsageError
 from penstock.core.ledger import Ledger
 from penstock.facades.preprocessed.preprocess import Preprocess, RowCollate, Skip
 from penstock.facades.preprocessed.row_cache import copied, size_of
 from penstock.order.shuffle import permute
+from penstock.outputs.arrays import torch_tensor
 from penstock.sources.records import Records, read_each, records_of
 from penstock.torch_data.framework import data, torch
 
@@ -35,11 +37,13 @@ _SPARE = randomness.key("preprocessed", "spare")
 Row = dict[str, Any]
 
 
+@explained_class
 class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
     """Rows by number.
 
     `hf_dataset`: a datasets.Dataset, a list or other sequence of dicts, a JSON-lines path, a pipeline. `prompt_engine`:
     a `PromptEngine` or any function from a record to a dict. `cache_enabled=False` makes a row on every access.
+    `return_tensors="pt"`: arrays and lists of numbers in a row are torch tensors. `storage_options` are for URLs.
 
     A record that the engine skips (it returns None), or that fails with `skip_errors=True`, is replaced at its position
     by another record of this dataset. The choice depends on the position alone, so no other row moves. `skipped` counts
@@ -59,15 +63,20 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
         cache_bytes: int = CACHE_BYTES,
         *,
         skip_errors: bool = False,
+        return_tensors: Literal["np", "pt"] = "np",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        if return_tensors not in ("np", "pt"):
+            raise UsageError('return_tensors="np" or "pt"', got=repr(return_tensors), fix='"pt" for torch tensors')
         if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
             raise UsageError("cache_bytes of 0 or more", got=repr(cache_bytes), fix="cache_bytes=2**30 is 1 GiB")
-        records = records_of(hf_dataset)
+        records = records_of(hf_dataset, storage_options=storage_options)
         if not len(records):
             raise UsageError("at least one record", got="an empty dataset", fix="check how it was loaded or filtered")
         limit = cache_bytes if cache_enabled else 0
         self._cached = _CachedRows(records, Preprocess(prompt_engine, skip_errors), limit)
         self._numbers: NDArray[np.int64] | range = range(len(records))
+        self._tensors = return_tensors == "pt"
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -84,7 +93,8 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
         """Many rows in one call, as torch's DataLoader reads them; those not in the cache are read together."""
         positions = self._positions(indices)
         rows = self._cached.rows([int(self._numbers[p]) for p in positions])
-        return [self._spare(p) if row is None else row for p, row in zip(positions, rows, strict=True)]
+        made = [self._spare(p) if row is None else row for p, row in zip(positions, rows, strict=True)]
+        return [{name: _tensor(value) for name, value in row.items()} for row in made] if self._tensors else made
 
     def __iter__(self) -> Iterator[Row]:
         return (self[i] for i in range(len(self)))
@@ -167,6 +177,13 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"PreprocessedDataset({len(self)} rows, {self.skipped} skipped, {self.cached_bytes} bytes cached)"
+
+
+def _tensor(value: Any) -> Any:
+    """Arrays and lists of numbers as torch tensors; anything else as it is."""
+    numbers = isinstance(value, list) and value and all(type(v) in (int, float, bool) for v in value)
+    array = np.asarray(value) if numbers else value
+    return torch_tensor(array) if isinstance(array, np.ndarray) and array.dtype.kind in "biuf" else value
 
 
 class _CachedRows:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from heapq import merge
 from math import gcd
@@ -28,6 +28,7 @@ from operator import itemgetter
 from typing import Any
 
 from penstock.core import hashing, randomness
+from penstock.core.arguments import explained_class
 from penstock.core.errors import StateError, UsageError
 from penstock.core.ledger import Ledger
 from penstock.facades.preprocessed.preprocess import Preprocess, RowCollate, Skip
@@ -64,6 +65,7 @@ class _Iteration:
         return max(1, self.workers) * self.world
 
 
+@explained_class
 class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
     """Rows of a stream. Use it in a torch DataLoader with any number of workers, or through `DataLoaderBuilder`.
 
@@ -98,6 +100,7 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         seed: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(buffer_size, bool) or not isinstance(buffer_size, int) or buffer_size < 0:
             raise UsageError("buffer_size of 0 or more", got=repr(buffer_size), fix="0 keeps the stream's order")
@@ -105,7 +108,7 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
             raise UsageError("both rank and world_size, or neither", got=f"rank={rank!r}, world_size={world_size!r}")
         if rank is not None and world_size is not None:
             check_rank(rank, world_size, "StreamingPreprocessedDataset")
-        self.input = stream_input(hf_iterable)
+        self.input = stream_input(hf_iterable, storage_options)
         self.engine = Preprocess(prompt_engine, skip_errors)
         self.buffer_size, self.skip_errors, self.seed = buffer_size, skip_errors, int(seed)
         self.rank, self.world_size = rank, world_size
@@ -292,9 +295,9 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
         )
         if walk.workers:
             own = {"worker": [walk.worker, walk.workers, walk.turns]}
-            return self._state(walk.base, walk.epoch) | own | self._owner(walk)
+            return self._state(walk.base, walk.epoch, own | self._owner(walk))
         state = self._state([*walk.base, Layer(walk.world, [walk.turns])], walk.epoch)
-        return state | (self._owner(walk) if state["given"] else {})
+        return states.signed(state | self._owner(walk)) if state["given"] else state
 
     def _owner(self, walk: _Iteration) -> dict[str, Any]:
         return {"rank": [walk.rank, walk.world]} if walk.world > 1 and self.engine.may_skip else {}
@@ -320,15 +323,15 @@ class StreamingPreprocessedDataset(data.IterableDataset):  # type: ignore[misc]
                 got=f"a reader whose shards have ended after {self._shared.even_turns} rows",
                 fix="use DataLoaderBuilder, or torchdata's StatefulDataLoader: these count positions, not rows",
             )
-        state = self._state([*self._restored(), Layer(self.place()[1], rounds)], self.epoch)
-        return state | (self._mark if self._restored() else {})
+        mark = self._mark if self._restored() else {}
+        return self._state([*self._restored(), Layer(self.place()[1], rounds)], self.epoch, mark)
 
     def _restored(self) -> list[Layer]:
         """Consumed before the current iteration, or before the next if none is running."""
         return self._base if self._shared.restored else []
 
-    def _state(self, layers: list[Layer], epoch: int) -> dict[str, Any]:
-        return states.write("stream", {"epoch": epoch, "given": to_json(layers)}, self.origin())
+    def _state(self, layers: list[Layer], epoch: int, owner: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return states.write("stream", {"epoch": epoch, "given": to_json(layers), **(owner or {})}, self.origin())
 
     def origin(self) -> dict[str, Any]:
         """What decides the order and the rows of this stream; written into every state."""

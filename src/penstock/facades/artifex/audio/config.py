@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.config import BaseModalityConfig
 
 
+@explained_class
 @dataclass(frozen=True)
 class AudioModalityConfig(BaseModalityConfig):
     """Waveforms of `duration` seconds at `sample_rate`; with `n_mels`, also a mel spectrogram with that many bands.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.codecs.audio.features import mel_spectrogram
 from penstock.core import randomness
+from penstock.core.arguments import explained_call, explained_class
 from penstock.core.columns import Columns, strings
 from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
@@ -58,6 +59,7 @@ AUDIO_TYPES: dict[str, Callable[[U64, F64, AudioModalityConfig], F64]] = {
 }
 
 
+@explained_class
 class SyntheticAudioDataset(GeneratedDataset):
     """Samples `audio` (N,) float32, `audio_type`, `sample_rate`, `duration`, `index`, and `mel` (n_mels, frames).
 
@@ -153,6 +155,7 @@ def _plain(value: Any) -> Any:
 TYPES = {"synthetic": SyntheticAudioDataset}
 
 
+@explained_call
 def create_audio_dataset(
     dataset_type: str = "synthetic", config: AudioModalityConfig | None = None, **options: Any
 ) -> SyntheticAudioDataset:

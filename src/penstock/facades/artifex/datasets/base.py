@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import hashing, randomness
+from penstock.core.arguments import explained_class
 from penstock.core.columns import Columns, from_rows, rows_of
 from penstock.core.errors import UsageError
 from penstock.core.pickling import Portable
@@ -55,6 +56,7 @@ class _NotInitialised(UsageError, AttributeError):
 _SET_BY_INIT = frozenset({"config", "split", "rngs", "seed", "_cursor"})
 
 
+@explained_class
 class BaseDataset(Portable):
     """Records by number, with a configuration, a split and a seed.
 
@@ -412,7 +414,7 @@ def batch_at(dataset: BaseDataset, indices: NDArray[np.int64]) -> dict[str, Any]
 
 
 def takes_indices(dataset: BaseDataset) -> bool:
-    """Whether a subclass has a `get_batch` of its own that can be told which records to return."""
+    """Whether a subclass has a `get_batch` of its own that takes the records to return."""
     own = type(dataset).get_batch
     return own is not BaseDataset.get_batch and "indices" in inspect.signature(own).parameters
 

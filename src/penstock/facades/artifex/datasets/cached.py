@@ -18,13 +18,16 @@ import numpy as np
 
 from penstock.codecs.npy import read_npy
 from penstock.core import hashing, local_files
+from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
+from penstock.core.signals import surface
 from penstock.facades.artifex.datasets.base import BaseDataset
 from penstock.order.lru_cache import LruCache
 from penstock.storage.filesystem import local_only
 
 
+@explained_class
 class CachedDataset(BaseDataset):
     """Samples `{"data": preprocessed, "index": i}` of a list or other sequence.
 
@@ -81,8 +84,8 @@ class CachedDataset(BaseDataset):
         try:
             with open(path, "rb") as file:
                 return read_npy(file)
-        except (OSError, ValueError, EOFError):  # missing or damaged: written again
-            pass
+        except (OSError, ValueError, EOFError) as error:  # missing or damaged: written again
+            surface(error)
         made = np.asarray(self._expensive_preprocessing(raw))
         if made.dtype == object:
             raise UsageError(
@@ -111,6 +114,7 @@ def _file_version(raw: Any) -> tuple[int, ...]:
         return ()
     try:
         facts = os.stat(raw)
-    except (OSError, ValueError):  # a text, or a file that is not there
+    except (OSError, ValueError) as error:  # a text, or a file that is not there
+        surface(error)
         return ()
     return facts.st_size, facts.st_mtime_ns

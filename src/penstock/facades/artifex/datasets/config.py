@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
+from penstock.core.arguments import explained_class
 
+
+@explained_class
 @dataclass(frozen=True)
 class BaseModalityConfig:
     """The frozen configuration of a dataset."""
@@ -17,6 +20,7 @@ class BaseModalityConfig:
         return {name: value.value if isinstance(value, Enum) else value for name, value in asdict(self).items()}
 
 
+@explained_class
 @dataclass(frozen=True)
 class ModalityConfiguration(BaseModalityConfig):
     """A named modality whose parameters are in `metadata`; text datasets read `metadata["text_params"]`.

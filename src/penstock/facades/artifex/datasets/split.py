@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import hashing, randomness
+from penstock.core.arguments import explained_call, explained_class
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.base import CHUNK, Access, BaseDataset, as_dataset, batch_at
 from penstock.order.shuffle import permute
 
 
+@explained_class
 class SubsetDataset(BaseDataset):
     """The records `indices` of `dataset`, in that order, and no others.
 
@@ -36,7 +38,7 @@ class SubsetDataset(BaseDataset):
             self.rngs = base.rngs
         if base._access() == "batches":
             raise UsageError(
-                f"a dataset whose records can be told apart, to take some of {type(base).__name__}",
+                f"a dataset whose records can be distinguished, to take some of {type(base).__name__}",
                 got="a class with only get_batch(batch_size)",
                 fix="define __getitem__(index) or __iter__() too",
             )
@@ -100,6 +102,7 @@ class SubsetDataset(BaseDataset):
         return {"subset": self.split, **self.dataset.locate(int(self.indices[index]))}
 
 
+@explained_call
 def split_dataset(full_dataset: Any, train_ratio: float = 0.8, seed: int = 42) -> tuple[SubsetDataset, SubsetDataset]:
     """Returns (training, validation): disjoint, together all records, the same for the same seed.
 

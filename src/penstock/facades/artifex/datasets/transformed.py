@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.arguments import explained_class
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
@@ -21,6 +22,7 @@ from penstock.facades.artifex.datasets.base import Access, BaseDataset, as_datas
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
 
+@explained_class
 class TransformDataset(BaseDataset):
     """`base_dataset` with `transforms` applied in order.
 

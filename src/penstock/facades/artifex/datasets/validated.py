@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.arguments import explained_call, explained_class
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, DataError, RecordError
 from penstock.core.function_id import code_id
@@ -22,6 +23,7 @@ from penstock.facades.artifex.datasets.base import Access, BaseDataset, as_datas
 from penstock.outputs.arrays import is_jax_array
 
 
+@explained_call
 def validate_sample(sample: dict[str, Any], shape: tuple[int, ...] | None = (32, 32, 3)) -> bool:
     """Whether `sample["images"]` has no NaN, is in [0, 1] and has this shape (None: any).
 
@@ -34,6 +36,7 @@ def validate_sample(sample: dict[str, Any], shape: tuple[int, ...] | None = (32,
     return bool(np.isfinite(images).all() and (images >= 0).all() and (images <= 1).all())
 
 
+@explained_class
 class ValidatedDataset(BaseDataset):
     """`base_dataset` without the records for which `validate` returns False (default: `validate_sample`).
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import randomness
+from penstock.core.arguments import explained_call, explained_class
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.generated import GeneratedDataset, checked_config, in_order, one_of
@@ -40,6 +41,7 @@ def _glyphs() -> NDArray[np.float32]:
 GLYPHS = _glyphs()
 
 
+@explained_class
 class MNISTLikeDataset(GeneratedDataset):
     """Samples `{"images": (H, W, C), "labels": ()}`, float32 in [0, 1] and int32 labels in [0, num_classes).
 
@@ -100,6 +102,7 @@ def _cells(side: int, start: NDArray[np.float64], extent: NDArray[np.float64], c
 TYPES = {"synthetic": SyntheticImageDataset, "mnist_like": MNISTLikeDataset}
 
 
+@explained_call
 def create_image_dataset(
     dataset_type: str = "synthetic", config: ImageModalityConfig | None = None, *, rngs: Any = None, **options: Any
 ) -> SyntheticImageDataset | MNISTLikeDataset:

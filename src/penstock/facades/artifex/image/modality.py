@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.codecs.image.filter_resize import METHODS, resize_images, weights
+from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.config import BaseModalityConfig
 from penstock.facades.artifex.datasets.rngs import as_streams
@@ -32,6 +33,7 @@ CHANNELS = {ImageRepresentation.RGB: 3, ImageRepresentation.GRAYSCALE: 1, ImageR
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
+@explained_class
 @dataclass(frozen=True)
 class ImageModalityConfig(BaseModalityConfig):
     """Size, channels and scale of images.
@@ -74,6 +76,7 @@ class ImageModalityConfig(BaseModalityConfig):
         return self.height, self.width or self.height, self.channels or 3
 
 
+@explained_class
 class ImageModality:
     """Converts images to the configured size, channels and scale.
 

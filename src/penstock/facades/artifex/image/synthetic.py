@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import randomness
+from penstock.core.arguments import explained_class
 from penstock.core.columns import Columns
 from penstock.core.randomness import U64
 from penstock.facades.artifex.datasets.draw import F32, F64, cosine, normal_grid, sine, uniform_grid
@@ -22,6 +23,7 @@ from penstock.facades.artifex.image.modality import ImageModalityConfig, ImageRe
 NOISE = np.float32(0.1)
 
 
+@explained_class
 class SyntheticImageDataset(GeneratedDataset):
     """Samples `{"images": (H, W, C)}`, batches `{"images": (B, H, W, C)}`, float32 in [0, 1].
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from penstock.core import randomness
+from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
 from penstock.core.pickling import Portable
 from penstock.facades.artifex.datasets.base import as_dataset
@@ -15,6 +16,7 @@ from penstock.order.lru_cache import LruCache
 from penstock.plan import state as states
 
 
+@explained_class
 class CachedLoader(Portable):
     """`get_batch(n)` returns shuffled epochs of a dataset, and reads only samples that are not cached.
 

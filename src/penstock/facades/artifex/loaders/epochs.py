@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import randomness
+from penstock.core.arguments import explained_call, explained_class
 from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
 from penstock.engine.loader import Loader, Run
@@ -174,6 +175,7 @@ class DatasetLoader(Loader):
         set_draws(self.dataset.rngs, counts)
 
 
+@explained_class
 class PrefetchDataLoader(DatasetLoader):
     """A loader whose batches are prepared on `num_workers` threads; 0 prepares them when asked.
 
@@ -268,6 +270,7 @@ class MultiEpochLoader:
         self.loader.load_state_dict(state)
 
 
+@explained_call
 def create_simple_data_loader(
     dataset: Any, batch_size: int, shuffle: bool = True, drop_last: bool = False, *, seed: int = 0
 ) -> DatasetLoader:
@@ -280,6 +283,7 @@ def create_simple_data_loader(
     return DatasetLoader(dataset, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
 
 
+@explained_call
 def create_multi_epoch_data_loader(
     dataset: Any, batch_size: int, num_epochs: int, shuffle: bool = True, drop_last: bool = False, *, seed: int = 0
 ) -> MultiEpochLoader:

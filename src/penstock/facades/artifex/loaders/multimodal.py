@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import hashing, randomness
+from penstock.core.arguments import explained_call
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
+from penstock.engine.loop import Loop
 from penstock.facades.artifex.datasets.base import Access, BaseDataset, as_dataset, batch_at
 from penstock.facades.artifex.loaders.epochs import Batch, DatasetLoader
 from penstock.plan import state as states
@@ -44,7 +46,7 @@ class AlignedDataset(BaseDataset):
         kinds = {self.image_dataset._access(), self.text_dataset._access()}
         if "batches" in kinds:
             raise UsageError(
-                "datasets whose records can be told apart, to align them by index",
+                "datasets whose records can be distinguished, to align them by index",
                 got="a class with only get_batch(batch_size)",
                 where="create_multi_modal_loader",
                 fix="define __getitem__(index) or __iter__() too, or align=False",
@@ -82,18 +84,35 @@ def _join(images: Batch, texts: Batch) -> Batch:
 
 
 class UnalignedLoader:
-    """Batches of two datasets in two independent orders. An epoch ends with the shorter one."""
+    """Batches of two datasets in two independent orders. An epoch ends with the shorter one.
+
+    It has one position: where a newer `for` has begun, an older one is refused its next batch.
+    """
 
     def __init__(self, images: DatasetLoader, texts: DatasetLoader) -> None:
         self.images, self.texts = images, texts
-        self._given = 0
+        self._taken = 0
+        self._loop = Loop(independent=False)
 
     def __iter__(self) -> Iterator[Batch]:
-        while self._given < len(self):
+        self._loop = Loop(independent=False)
+        return self._batches(self._loop)
+
+    def _batches(self, loop: Loop) -> Iterator[Batch]:
+        while self._follows(loop) and self._taken < len(self):
+            step = min(self.images.step, self.texts.step)
+            for side in (self.images, self.texts):
+                if side.step != step:  # an error or Ctrl-C came after the batch of one of the two was taken
+                    side._move(step)
             batch = _join(_next(self.images), _next(self.texts))
-            self._given += 1
+            self._taken += 1
             yield batch
-        self._given = 0
+        self._taken = 0
+
+    def _follows(self, loop: Loop) -> bool:
+        if self._loop is not loop:
+            loop.detach()  # raises
+        return True
 
     def shard(self, rank: int | None = None, world: int | None = None) -> UnalignedLoader:
         """A copy for one rank's rows of each batch, at the start."""
@@ -105,15 +124,15 @@ class UnalignedLoader:
     def state_dict(self) -> dict[str, Any]:
         """Returns the states of both loaders and the number of batches taken in this epoch."""
         inside = {"images": self.images.state_dict(), "texts": self.texts.state_dict()}
-        return states.write("two loaders", {**inside, "given": self._given})
+        return states.write("two loaders", {**inside, "given": self._taken})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from a saved state of both loaders."""
         saved = states.read(state, "two loaders")
-        given = states.number(saved, "given")
+        taken = states.number(saved, "given")
         self.images.load_state_dict(saved.get("images"))  # type: ignore[arg-type]
         self.texts.load_state_dict(saved.get("texts"))  # type: ignore[arg-type]
-        self._given = given
+        self._taken = taken
 
 
 def _next(loader: DatasetLoader) -> Batch:
@@ -124,6 +143,7 @@ def _next(loader: DatasetLoader) -> Batch:
         return next(loader)
 
 
+@explained_call
 def create_multi_modal_loader(
     image_dataset: Any,
     text_dataset: Any,

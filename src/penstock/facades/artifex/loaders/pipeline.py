@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from penstock.core.arguments import explained_call
 from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
 from penstock.facades.artifex.augment import augment_columns
@@ -18,6 +19,7 @@ from penstock.facades.artifex.text.config import TextParams
 from penstock.outputs.arrays import record_keys
 
 
+@explained_call
 def create_training_pipeline(
     dataset: Any,
     batch_size: int,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arguments import explained_call
 from penstock.core.errors import UsageError
 from penstock.outputs.arrays import concat_arrays, is_jax_array, jax_array, jax_module
 
@@ -41,6 +42,7 @@ def _compiled(name: str) -> Any:
     return jax.jit({"unit": unit, "standard": standard, "each": jax.vmap(unit)}[name])
 
 
+@explained_call
 def preprocess_batch(batch: dict[str, Any]) -> dict[str, Any]:
     """`images` scaled to [0, 1] over the batch, then each image to mean 0 and deviation 1.
 
@@ -56,6 +58,7 @@ def normalize_batch(batch: dict[str, Any]) -> dict[str, Any]:
     return {**batch, "images": _compiled("unit")(images_of(batch, "normalize_batch"))}
 
 
+@explained_call
 def vectorized_preprocessing(images: Any) -> Any:
     """Each image of (N, H, W, C) scaled to [0, 1] by itself.
 
@@ -65,6 +68,7 @@ def vectorized_preprocessing(images: Any) -> Any:
     return _compiled("each")(images)
 
 
+@explained_call
 def convert_to_float16(batch: dict[str, Any]) -> dict[str, Any]:
     """`images` as float16: half the memory, three digits.
 
@@ -74,6 +78,7 @@ def convert_to_float16(batch: dict[str, Any]) -> dict[str, Any]:
     return {**batch, "images": images_of(batch, "convert_to_float16").astype("float16")}
 
 
+@explained_call
 def pad_batch(batch: dict[str, Any], target_size: int, *, mask: str | None = None) -> dict[str, Any]:
     """Returns a batch of `target_size` rows. With `mask="valid"`, a column of that name is True for real rows.
 

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import hashing
+from penstock.core.arguments import explained_class
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.base import BaseDataset
 
 
+@explained_class
 class MultiModalPairedDataset(BaseDataset):
     """Row i of every modality is record i; `pairs` lists the modalities to compare.
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.arguments import explained_call, explained_class
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.draw import normal_grid
@@ -28,6 +29,7 @@ from penstock.facades.artifex.multimodal.render import LATENT
 MODALITIES = ("image", "text", "audio")
 
 
+@explained_class
 class MultiModalDataset(GeneratedDataset):
     """Samples `image` (H, W, C), `text` (L,), `audio` (N,), `alignment_score`, `latent` (32,).
 
@@ -133,6 +135,7 @@ def _common(one: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[NDArr
     return one[:, :shown], other[:, :shown]
 
 
+@explained_call
 def create_synthetic_multi_modal_dataset(
     modalities: Sequence[str],
     num_samples: int = 1000,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import hashing
+from penstock.core.arguments import explained_class
 from penstock.core.columns import Columns, strings
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.datasets.base import CHUNK, BaseDataset
@@ -58,6 +59,7 @@ class TextDataset(BaseDataset):
         }
 
 
+@explained_class
 class SimpleTextDataset(TextDataset):
     """A dataset of your own strings.
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core import randomness
+from penstock.core.arguments import explained_call, explained_class
 from penstock.core.randomness import U64
 from penstock.facades.artifex.datasets.generated import GeneratedDataset, in_order, one_of
 from penstock.facades.artifex.text.dataset import SimpleTextDataset, TextDataset
@@ -62,6 +63,7 @@ PATTERNS: dict[str, Callable[[U64], list[str]]] = {
 }
 
 
+@explained_class
 class SyntheticTextDataset(TextDataset, GeneratedDataset):
     """Texts by pattern: "random_sentences", "repeated_phrases", "sequences" or "palindromes".
 
@@ -95,6 +97,7 @@ class SyntheticTextDataset(TextDataset, GeneratedDataset):
 TYPES = {"synthetic": SyntheticTextDataset, "simple": SimpleTextDataset}
 
 
+@explained_call
 def create_text_dataset(
     config: Any = None, dataset_type: str = "synthetic", split: str = "train", *, rngs: Any = None, **options: Any
 ) -> TextDataset:

@@ -1,0 +1,57 @@
+"""Compares MDS with mosaicml-streaming itself: its files with `read_mds`, and converted files with `StreamingDataset`.
+
+Needs an environment of its own, because the package conflicts with constraints.txt:
+
+$ python3 -m venv peers && peers/bin/pip install torch==2.13.0 mosaicml-streaming
+$ python -m bench.mds_peer peers/bin/python
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import penstock as ps
+
+_READ = """
+import json, sys
+from streaming import StreamingDataset
+data = StreamingDataset(local=sys.argv[1], shuffle=False, batch_size=1, validate_hash="xxh64")
+print(json.dumps([data[i]["tokens"].tolist() for i in range(data.num_samples)]))
+"""
+_WRITE = """
+import json, sys
+import numpy as np
+from streaming import MDSWriter
+options = {"compression": sys.argv[2] or None, "hashes": ["sha1", "xxh64"], "size_limit": 50_000}
+with MDSWriter(out=sys.argv[1], columns={"tokens": "ndarray:uint16", "text": "str"}, **options) as writer:
+    for document in json.loads(sys.stdin.read()):
+        writer.write({"tokens": np.array(document, np.uint16), "text": str(len(document))})
+"""
+
+
+def main(python: str) -> None:
+    """Writes with each side and reads with the other."""
+    rng = np.random.default_rng(7)
+    documents = [rng.integers(0, 50257, n).tolist() for n in rng.integers(1, 700, 400).tolist()]
+    offsets = np.cumsum([0, *map(len, documents)])
+    tokens = ps.open_tokens(np.concatenate(documents).astype(np.uint16), offsets, 50257)
+    for compression in ("", "zstd", "gz"):
+        with tempfile.TemporaryDirectory() as folder:
+            ours, theirs = str(Path(folder, "ours")), str(Path(folder, "theirs"))
+            ps.convert(tokens, ours, "mds", compression=compression or None, size_limit=50_000)  # type: ignore[arg-type]
+            answer = subprocess.run([python, "-P", "-c", _READ, ours], capture_output=True, check=True)
+            assert json.loads(answer.stdout.splitlines()[-1]) == documents, "StreamingDataset reads other tokens"
+            text = json.dumps(documents).encode()
+            subprocess.run([python, "-P", "-c", _WRITE, theirs, compression], input=text, check=True)
+            assert [row["input_ids"].tolist() for row in ps.open_mds(theirs).peek(1000)] == documents
+            print(f"{compression or 'plain'}: {len(documents)} documents are the same in both directions")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

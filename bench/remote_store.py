@@ -1,0 +1,369 @@
+"""Windows from a token store on an S3 server: against bare requests, a local store, and other streaming libraries.
+
+A SeaweedFS server on loopback, 50 M uint16 tokens, rows of 1,024, batches of 128. MosaicML Streaming and LitData need
+an environment of their own, named by PENSTOCK_PEERS (default peers/bin/python, made as `bench.mds_peer` says, with
+litdata); without it they are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import obstore
+from tests.storage.servers import KEY, SECRET, Server, seaweedfs
+
+import penstock as ps
+from bench.common import judge, medians, rounds, save, table
+from penstock.core.columns import Ragged
+from penstock.storage import metrics, object_client, objects, page_fetch
+from penstock.store.manifest import write_manifest
+from penstock.store.writer import ShardWriter
+
+TOKENS, LENGTH, BATCH, LANES = 50_000_000, 1024, 128, 32
+SHARD_TOKENS = 12_500_000
+LATENCY, STEP, STEPS, FIRST = 0.05, 0.1, 40, 10
+ONE, LOCAL = "global shuffle, threads=1", "local store, global shuffle"
+READERS = Path(__file__).with_name("_remote_readers.py")
+PROXY = """
+import sys
+from tests.storage.fault_proxy import FaultProxy, Faults
+with FaultProxy(sys.argv[1], Faults(latency=float(sys.argv[2]))) as proxy:
+    print(proxy.endpoint, flush=True)
+    sys.stdin.read()
+"""
+
+
+def write_store(folder: Path, count: int) -> np.ndarray:
+    """Documents of LENGTH + 1 tokens, in shards."""
+    folder.mkdir()
+    count -= count % (LENGTH + 1)
+    tokens = np.random.default_rng(0).integers(0, 50_257, count, np.uint16)
+    shards = []
+    each = SHARD_TOKENS // (LENGTH + 1) * (LENGTH + 1)
+    for number, at in enumerate(range(0, count, each)):
+        part = tokens[at : at + each]
+        with ShardWriter(folder / f"{number:05d}.tokens", vocab_size=50_257) as shard:
+            shard.add(Ragged(part, np.arange(0, len(part) + 1, LENGTH + 1)))
+        shards.append(shard.finish())
+    write_manifest(folder, shards)
+    return tokens
+
+
+def upload(folder: Path, server: Server, name: str) -> str:
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        objects.put_new(server.url(name, *path.relative_to(folder).parts), path, server.options)
+    return server.url(name)
+
+
+class Remote:
+    """A store on the server, with a cache folder that can be made empty; keeps the ranges that were requested."""
+
+    def __init__(self, url: str, options: dict[str, Any], folder: Path) -> None:
+        self.url, self.options, self.folder = url, options, folder
+        self.number = 0
+        self.reads: list[page_fetch.Read] = []
+
+    def empty(self) -> None:
+        """The next pipeline has an empty cache."""
+        if self.number:
+            shutil.rmtree(self.cache, ignore_errors=True)
+        self.number += 1
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / f"cache-{self.number}"
+
+    def pipeline(self, **order: Any) -> ps.Pipeline:
+        store = ps.open_store(self.url, storage_options=self.options, cache_dir=self.cache)
+        return store.windows(LENGTH).shuffle(seed=1, **order).batch(BATCH)
+
+    def cold(self, **order: Any) -> float:
+        """Rows a second of an epoch with an empty cache, opening included."""
+        self.empty()
+        self.reads, real = [], page_fetch.read_many
+
+        def keep(reads: Any, *arguments: Any, **more: Any) -> list[bytes]:
+            self.reads += reads
+            return real(reads, *arguments, **more)
+
+        page_fetch.read_many = keep
+        try:
+            return epoch(lambda: self.pipeline(**order))
+        finally:
+            page_fetch.read_many = real
+
+    def bare(self) -> float:
+        """Rows a second if an epoch were only the requests of the last cold one, as many of them at once."""
+        bucket, _ = object_client.find(self.reads[0].url, self.options)
+        keys = [(object_client.split(read.url)[2], read.start, read.stop) for read in self.reads]
+        with ThreadPoolExecutor(bucket.settings.in_flight) as pool:
+            began = time.perf_counter()
+            sizes = pool.map(lambda r: len(obstore.get_range(bucket.client(), r[0], start=r[1], end=r[2])), keys)
+            assert sum(sizes) == sum(stop - start for _, start, stop in keys)
+            return self.rows / (time.perf_counter() - began)
+
+    @property
+    def rows(self) -> int:
+        return BATCH * len(self.pipeline().to_numpy())
+
+
+def epoch(make: Callable[[], ps.Pipeline]) -> float:
+    began, rows = time.perf_counter(), 0
+    for batch in make().to_torch():
+        rows += len(batch["input_ids"])
+    return rows / (time.perf_counter() - began)
+
+
+def rates(remote: Remote, local: Path, count: int) -> dict[str, float]:
+    """Rows a second: cold and warm, against bare requests and the local store."""
+    here = ps.open_store(local).windows(LENGTH).shuffle(seed=1).batch(BATCH)
+    epoch(lambda: here)
+    remote.cold()  # connections and imports
+    return medians(
+        rounds(
+            {
+                "cold, lanes": lambda: remote.cold(lanes=LANES),
+                "bare requests of it (lanes)": remote.bare,
+                "cold, global shuffle": remote.cold,
+                "bare requests of it (global)": remote.bare,
+                "warm, global shuffle": lambda: epoch(remote.pipeline),
+                "local store": lambda: epoch(lambda: here),
+            },
+            count,
+        )
+    )
+
+
+def requests(remote: Remote) -> dict[str, dict[str, float]]:
+    """Requests of an epoch with an empty cache: planned, made step by step, and made by a `for` that fetches ahead."""
+    found = {}
+    for name, order in {"global shuffle": {}, "lanes": {"lanes": LANES}}.items():
+        remote.empty()
+        pipeline = remote.pipeline(**order)
+        reading = pipeline.plan().reading
+        assert reading is not None
+        planned = reading.requests + reading.opening_requests_per_host - 1  # the manifest was read
+        counts = {"rows": float(remote.rows), "planned": planned}
+        before, loader = metrics.counters(), pipeline.to_numpy(threads=0)
+        for step in range(len(loader)):
+            loader.batch_at(step)
+        used = metrics.since(before)["s3"]
+        counts["step by step"] = used.requests - used.hedges - used.retries
+        remote.empty()
+        loader = remote.pipeline(**order).to_numpy()
+        for _ in loader:
+            pass
+        counts["for"] = loader.stats()["storage"]["requests"]
+        found[name] = counts
+    return found
+
+
+@contextmanager
+def slow_proxy(server: Server) -> Iterator[str]:
+    """The address of a proxy, in a process of its own, that delays each request."""
+    command = [sys.executable, "-c", PROXY, server.endpoint, str(LATENCY)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.stdin.close()
+        process.wait(20)
+
+
+def waiting(pipeline: ps.Pipeline, threads: int | None = None) -> dict[str, float]:
+    """The share of time that a trainer with steps of STEP seconds waits, after the first FIRST steps."""
+    loader = pipeline.to_torch(threads=threads)
+    waits, later = [], 0.0
+    run = iter(loader)
+    for _ in range(STEPS):
+        asked = time.perf_counter()
+        next(run)
+        waits.append(time.perf_counter() - asked)
+        time.sleep(STEP)
+        if len(waits) == FIRST:
+            later = time.perf_counter()
+    took = time.perf_counter() - later
+    storage = loader.stats().get("storage", {"requests": 0, "bytes": 0})
+    run.close()
+    return {
+        "share": sum(waits[FIRST:]) / took,
+        "first_batch": waits[0],
+        "median_ms": 1e3 * float(np.median(waits[FIRST:])),
+        "longest_ms": 1e3 * max(waits[FIRST:]),
+        "requests": storage["requests"],
+        "megabytes": storage["bytes"] / 1e6,
+    }
+
+
+def waits_behind(slow: Remote, local: Path) -> dict[str, dict[str, float]]:
+    """The waiting of a trainer behind a slow network, and with the same store on disk: what is not storage's."""
+    found = {}
+    for name, order, threads in (("global shuffle", {}, None), ("lanes", {"lanes": LANES}, None), (ONE, {}, 1)):
+        slow.empty()
+        found[name] = waiting(slow.pipeline(**order), threads)
+    found[LOCAL] = waiting(ps.open_store(local).windows(LENGTH).shuffle(seed=1).batch(BATCH))
+    return found
+
+
+def peers_python() -> str | None:
+    named = os.environ.get("PENSTOCK_PEERS", "peers/bin/python")
+    return named if shutil.which(named) else None
+
+
+def reader(python: str, name: str, job: dict[str, Any], environment: dict[str, str]) -> list[dict[str, float]] | None:
+    """Runs a library in a process of its own; None, with a note, if it cannot."""
+    command = [python, "-P", str(READERS), name, json.dumps(job)]
+    try:
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=120, env=os.environ | environment
+        )
+    except subprocess.TimeoutExpired:
+        print(f"  left out: {name} did not end in 120 s")
+        return None
+    if done.returncode:
+        print(f"  left out: {name}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        return None
+    lines = done.stdout.strip().splitlines()
+    return json.loads(lines[-1]) if lines else []
+
+
+def libraries(server: Server, url: str, tokens: np.ndarray, store: Path, folder: Path, count: int) -> dict[str, Any]:
+    """Rows per second of processor time, cold and warm, of each library that is there; imports are not counted."""
+    python = peers_python()
+    environment = {
+        "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1",
+        "S3_ENDPOINT_URL": server.endpoint, "AWS_ENDPOINT_URL": server.endpoint, "TMPDIR": str(folder),
+        "LITDATA_DISABLE_VERSION_CHECK": "1",
+    }  # fmt: skip
+    shared = {"length": LENGTH, "batch": BATCH}
+    jobs: dict[str, tuple[str, dict[str, Any]]] = {
+        "penstock": (sys.executable, {"url": url, "options": server.options})
+    }
+    if python is None:
+        print("  left out: MosaicML Streaming and LitData: PENSTOCK_PEERS names no environment that has them")
+    else:
+        ps.convert(str(store), folder / "mds", to="mds")
+        jobs["streaming"] = (python, {"url": upload(folder / "mds", server, "mds")})
+        tokens.tofile(folder / "raw.bin")
+        written = {"raw": str(folder / "raw.bin"), "out": str(folder / "litdata"), "chunk_bytes": 1 << 26}
+        if reader(python, "write_litdata", shared | written, environment) is not None:
+            boto = {"endpoint_url": server.endpoint, "aws_access_key_id": KEY, "aws_secret_access_key": SECRET}
+            boto["region_name"] = "us-east-1"
+            jobs["litdata"] = (python, {"url": upload(folder / "litdata", server, "litdata"), "boto": boto})
+    found: dict[str, Any] = {}
+    for number in range(count):
+        for name, (program, job) in list(jobs.items()):
+            cache = folder / f"{name}-{number}"
+            ran = reader(program, name, shared | job | {"cache": str(cache)}, environment)
+            shutil.rmtree(cache, ignore_errors=True)
+            if ran is None:
+                del jobs[name]
+                continue
+            for state, facts in zip(("cold", "warm"), ran, strict=True):
+                rows = facts["rows"]
+                found.setdefault(f"{name}, {state}", []).append((rows / facts["processor"], rows / facts["seconds"]))
+    return {name: {"per_processor_second": _median(v, 0), "per_second": _median(v, 1)} for name, v in found.items()}
+
+
+def _median(values: list[tuple[float, float]], place: int) -> float:
+    return float(np.median([value[place] for value in values]))
+
+
+def run(count: int = 3, size: int = TOKENS) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name, seaweedfs(Path(name, "server")) as server:
+        folder = Path(name)
+        store = folder / "store"
+        tokens = write_store(store, size)
+        url = upload(store, server, "store")
+        remote = Remote(url, server.options, folder)
+        speed = rates(remote, store, count)
+        made = requests(remote)
+        rows = libraries(server, url, tokens, store, folder, max(1, count // 3))
+        write_store(folder / "large", 2 * size)
+        far = upload(folder / "large", server, "large")
+        with slow_proxy(server) as endpoint:
+            slow = Remote(far, server.options | {"endpoint": endpoint}, folder / "slow")
+            waits = waits_behind(slow, folder / "large")
+    return report(speed, made, rows, waits)
+
+
+def report(speed: Any, made: Any, rows: Any, waits: Any) -> dict[str, Any]:
+    mega = {name: value * 2 * LENGTH / 1e6 for name, value in speed.items()}
+    table(
+        f"Epochs of rows of {LENGTH} tokens, batches of {BATCH}, opening included",
+        [(name, f"{value:,.0f}", f"{mega[name]:,.0f}") for name, value in speed.items()],
+        ("what", "rows/s", "MB/s"),
+    )
+    counted = ("planned", "step by step", "for")
+    table(
+        "Requests per row of an epoch with an empty cache",
+        [(name, *(f"{facts[what] / facts['rows']:.5f}" for what in counted)) for name, facts in made.items()],
+        ("order", *counted),
+    )
+    table(
+        "Rows per second of processor time, in processes of their own",
+        [(name, f"{v['per_processor_second']:,.0f}", f"{v['per_second']:,.0f}") for name, v in rows.items()],
+        ("library", "rows/processor-s", "rows/s"),
+    )
+    table(
+        f"A trainer with steps of {STEP * 1e3:.0f} ms, {LATENCY * 1e3:.0f} ms more for each request",
+        [
+            (
+                name,
+                f"{v['share']:.2%}",
+                f"{v['median_ms']:.2f}",
+                f"{v['longest_ms']:.1f}",
+                f"{v['first_batch']:.2f}",
+                f"{v['requests']:.0f}",
+                f"{v['megabytes']:.0f}",
+            )
+            for name, v in waits.items()
+        ],
+        ("order", f"waited after {FIRST} steps", "median ms", "longest ms", "first batch, s", "requests", "MB"),
+    )
+    targets = [
+        judge("cold, lanes: of bare requests", speed["cold, lanes"] / speed["bare requests of it (lanes)"], 0.8),
+        judge(
+            "cold, global shuffle: of bare requests",
+            speed["cold, global shuffle"] / speed["bare requests of it (global)"],
+            0.8,
+        ),
+        judge("warm: of the local store", speed["warm, global shuffle"] / speed["local store"], 0.8),
+    ]
+    for name, facts in made.items():
+        exact, ahead = (facts[what] / facts["planned"] for what in counted[1:])
+        targets += [
+            judge(f"requests, {name}: times the plan, step by step", exact, 1, most=True),
+            judge(f"requests, {name}: times the plan, fetching ahead", ahead, 1.05, most=True),
+        ]
+    for peer in ("streaming", "litdata"):
+        for state in ("cold", "warm"):
+            if f"{peer}, {state}" in rows:
+                ours, theirs = (rows[f"{who}, {state}"]["per_processor_second"] for who in ("penstock", peer))
+                targets.append(judge(f"{state}: times {peer}, rows per processor-second", ours / theirs, 3))
+    for name, facts in waits.items():
+        if name == LOCAL:
+            continue
+        targets.append(judge(f"50 ms latency, {name}: % of time waiting", 100 * facts["share"], 1, most=True))
+    table("Targets", targets, ("what", "measured", "target", ""))
+    facts = {"rows_per_second": speed, "requests": made, "libraries": rows, "waiting": waits, "targets": targets}
+    save("remote_store", facts)
+    return facts
+
+
+if __name__ == "__main__":
+    run()

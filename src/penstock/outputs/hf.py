@@ -1,0 +1,54 @@
+"""`to_hf`: the rows of a pipeline as a dataset of Hugging Face, for trainers that take nothing else.
+
+The rows are those that `prepare` would store: of the first epoch, in order, without rejected records. A map-style
+dataset is written once, as Arrow files in HF's cache, and found there again by the fingerprint of the pipeline.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import row
+from penstock.core.optional import need
+from penstock.plan.definition import Definition
+from penstock.plan.row_source import KeptRows
+from penstock.storage.filesystem import local_only
+
+PARTS = 64  # of a streaming dataset: the most workers and ranks that can share it
+
+
+def hf_dataset(definition: Definition, streaming: bool, cache_dir: Any) -> Any:
+    """A `datasets.Dataset`, or with `streaming` a `datasets.IterableDataset` that reads when it is iterated."""
+    if cache_dir is not None:
+        cache_dir = local_only(cache_dir, "cache_dir, where datasets writes Arrow files")
+    datasets = need("datasets", extra="hf", purpose="for .to_hf()")
+    rows = KeptRows(definition, ".to_hf()")
+    if streaming:
+        parts = min(PARTS, max(1, rows.size))
+        return datasets.IterableDataset.from_generator(
+            _examples, gen_kwargs={"rows": rows, "parts": [(part, parts) for part in range(parts)]}
+        )
+    plan = rows._plan()
+    found = hashlib.sha256(f"{plan.fingerprint} {definition.code_id()}".encode()).hexdigest()[:32]
+    return datasets.Dataset.from_generator(
+        _examples, gen_kwargs={"rows": rows, "parts": [(0, 1)]}, cache_dir=cache_dir, fingerprint=found
+    )
+
+
+def _examples(rows: KeptRows, parts: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    for part, of in parts:
+        start, stop = rows.size * part // of, rows.size * (part + 1) // of
+        for block in rows.blocks(start, stop=stop):
+            for i in range(len(block.positions)):
+                yield {name: _plain(value) for name, value in row(block.columns, i).items()}
+
+
+def _plain(value: Any) -> Any:
+    """Unsigned token ids as int64, which every collator accepts; scalars as Python's."""
+    if isinstance(value, np.ndarray):
+        return value.astype(np.int64) if value.dtype.kind == "u" and value.dtype.itemsize > 1 else value
+    return value.item() if isinstance(value, np.generic) else value

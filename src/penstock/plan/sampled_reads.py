@@ -1,0 +1,288 @@
+"""Counts the requests and bytes of a run by computing which bytes some of its steps read. Nothing is read.
+
+The ranges come from the plan itself, are cut into pages and merged into requests by `storage.coalesce`, the rule of the
+cache. A run that is small enough is counted completely, step after step, with a cache that keeps every page. Of a
+larger one some steps on some hosts are counted, at most about two million rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.order.lanes import lane_cut
+from penstock.order.ragged_index import ranges
+from penstock.order.shard import rows_of_rank
+from penstock.order.shuffle import permute
+from penstock.plan.assumptions import Assumptions
+from penstock.plan.build import Plan
+from penstock.plan.byte_layout import ByteLayout
+from penstock.plan.step_ranges import StepRanges
+from penstock.storage.coalesce import coalesce, pages, parted
+
+I64 = NDArray[np.int64]
+
+ROWS = 1 << 21  # rows whose reads are computed, at most about
+_STEPS, _HOSTS, _RANKS, _CALL = 32, 8, 8, 1 << 18
+_CALLS, _ALL_PAGES = 1 << 14, 1 << 24
+_ASSIGNED = 1 << 22  # rows of a step up to which they are assigned to hosts by lane
+
+
+class RankReads(NamedTuple):
+    """Items [start, start + length) of a layout that rows of a rank read in a step."""
+
+    layout: ByteLayout
+    starts: I64
+    lengths: I64
+
+
+class Steps(Protocol):
+    """The steps of an epoch, or of a part of an endless one; later steps are those of later epochs."""
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def world(self) -> int: ...
+
+    @property
+    def same(self) -> bool:
+        """Whether all ranks read the same rows."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Rows that a rank makes in a step, on average, rounded up."""
+        ...
+
+    def reads(self, step: int, rank: int, most: int) -> tuple[int, float, list[RankReads]]:
+        """Rows computed (at most about `most`), all rows of the rank / those, and what they read."""
+        ...
+
+
+@dataclass(frozen=True)
+class PlanSteps:
+    """The steps of a built plan."""
+
+    plan: Plan
+    ranges: StepRanges
+    steps: int
+    world: int
+    layouts: dict[int, ByteLayout]
+
+    @property
+    def same(self) -> bool:
+        return self.plan.needs_global_batch
+
+    @property
+    def rows(self) -> int:
+        planned = self.plan.root.batch_plan
+        full = planned.rows if planned is not None else self.ranges.sections[0].rows
+        return -(-full // (1 if self.same else self.world))
+
+    def reads(self, step: int, rank: int, most: int) -> tuple[int, float, list[RankReads]]:
+        root, at = self.plan.root, self.ranges.at(step)
+        rank, world = (0, 1) if self.same else (rank, self.world)
+        if root.batch_plan is not None:
+            records = root.batch_plan.batches(np.array([at.offset]), at.epoch).records
+            mine = records[slice(*rows_of_rank(len(records), rank, world))]
+            picks, rows = root.batch_plan.picks(mine[:most], at.epoch), len(mine)
+        else:
+            start, stop = rows_of_rank(at.rows, rank, world)
+            rows, position = stop - start, np.arange(start, min(stop, start + most))
+            if root.facts.lanes and world > 1 and at.rows <= _ASSIGNED:
+                lanes = root.lanes(at.offset + np.arange(at.rows), at.epoch)
+                position = lane_cut(lanes, rank, world)[:most]
+            picks = root.pick(at.offset + position, at.epoch)
+        found: dict[int, list[tuple[I64, I64]]] = {}
+        for leaf, starts, lengths, *_ in root.reads(picks):
+            found.setdefault(leaf.number, []).append((starts, lengths))
+        reads = [
+            RankReads(self.layouts[leaf], *(np.concatenate(each) for each in zip(*parts, strict=True)))
+            for leaf, parts in found.items()
+        ]
+        return len(picks), rows / max(1, len(picks)), reads
+
+
+@dataclass(frozen=True)
+class EvenSteps:
+    """The steps of a global shuffle (or of file order) of rows of equal size, known only by their number.
+
+    Row i is the items [i * stride, i * stride + length) of the layout.
+    """
+
+    layout: ByteLayout
+    total: int
+    batch: int
+    world: int
+    key: int | None = 0
+    stride: int = 1
+    length: int = 1
+    same: bool = False
+
+    @property
+    def steps(self) -> int:
+        return max(1, self.total // self.batch)
+
+    @property
+    def rows(self) -> int:
+        return -(-self.batch // self.world)
+
+    def reads(self, step: int, rank: int, most: int) -> tuple[int, float, list[RankReads]]:
+        start, stop = rows_of_rank(self.batch, rank, self.world)
+        count, (epoch, place) = min(stop - start, most), divmod(step, self.steps)
+        index = place * self.batch + np.arange(start, start + count)
+        if self.key is not None:
+            index = permute(index, self.total, self.key + epoch)
+        starts = index * self.stride
+        return count, (stop - start) / max(1, count), [RankReads(self.layout, starts, np.full(count, self.length))]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one host does in one step, on average, with a cache that starts empty.
+
+    With `complete`, every step of the hosts was counted, with a cache that keeps all pages; else each step on its own.
+    """
+
+    rows: float
+    used_bytes: float  # that the rows hold
+    items: float  # tokens or records that the rows read
+    accesses: float  # distinct pages in each step of each rank
+    fetched: float  # pages that had to be fetched
+    requests: float
+    bytes: float
+    first_requests: int
+    first_bytes: int
+    first_objects: int
+    later_requests: float  # in the epoch after it, with `complete`
+    later_bytes: float
+    complete: bool
+    sampled_steps: int
+    sampled_hosts: int
+
+
+def count(steps: Steps, hosts: int, layouts: list[ByteLayout], assumed: Assumptions, miss: float = 1.0) -> Counted:
+    """Counts the requests of a run; `miss` is the share of pages that a cache has not kept from earlier steps.
+
+    The ranks of a host share a cache, and each fetches for itself the pages of `fetch_steps` steps at a time.
+    """
+    sample = _Sample.of(steps, hosts, layouts, assumed)
+    sums, first = np.zeros((2, len(_Fetched._fields))), [0.0] * 3
+    for host in sample.hosts:
+        marked = [each for each in layouts if each.cached and sample.complete]
+        kept = {id(each): np.zeros(each.last_page + 1, bool) for each in marked}
+        ranks = range(host * steps.world // hosts, (host + 1) * steps.world // hosts)
+        ranks = ranks[:1] if _one_reads(steps, layouts) else ranks
+        chosen = ranks[:: -(-len(ranks) // sample.ranks)]
+        for group in sample.groups:
+            made = np.zeros(len(_Fetched._fields))
+            for rank in chosen:
+                made += _of_rank(steps, group, rank, kept, assumed, miss)
+            made *= len(ranks) / len(chosen)
+            sums[int(group[0] >= steps.steps)] += made
+            if group[0] == 0:
+                first = [max(old, new) for old, new in zip(first, made[-3:].tolist(), strict=True)]
+    now, then = (_Fetched(*row) for row in (sums / (len(sample.hosts) * sample.steps)).tolist())
+    return Counted(
+        now.rows, now.used_bytes, now.items, now.accesses, now.fetched, now.requests, now.bytes,
+        ceil(first[0]), ceil(first[1]), ceil(first[2]), then.requests, then.bytes,
+        sample.complete, sample.steps, len(sample.hosts),
+    )  # fmt: skip
+
+
+def _one_reads(steps: Steps, layouts: list[ByteLayout]) -> bool:
+    """Whether one rank of a host requests all, and the others find it in the cache."""
+    return steps.same and all(layout.cached for layout in layouts)
+
+
+class _Sample(NamedTuple):
+    """Which steps, in groups that are fetched together, hosts and ranks of a host are counted."""
+
+    groups: list[range]
+    hosts: list[int]
+    ranks: int
+    steps: int  # of the first epoch
+    complete: bool
+
+    @classmethod
+    def of(cls, steps: Steps, hosts: int, layouts: list[ByteLayout], assumed: Assumptions) -> _Sample:
+        total, together = steps.steps, min(assumed.fetch_steps, steps.steps)
+        every, ranks = min(hosts, _HOSTS), 1 if _one_reads(steps, layouts) else -(-steps.world // hosts)
+        calls = total * every * ranks
+        small = calls * steps.rows <= ROWS and calls <= _CALLS
+        layouts = [layout for layout in layouts if layout.cached]
+        small = small and sum(layout.last_page for layout in layouts) <= _ALL_PAGES
+        if small and sum(layout.pages * layout.page_bytes for layout in layouts) <= assumed.cache_bytes:
+            edges = [0, *range(1, 2 * total, together), 2 * total]  # the first step alone: the trainer waits for it
+            edges = sorted({*edges, total})
+            groups = [range(a, b) for a, b in pairwise(edges)]
+            return cls(groups, [hosts * i // every for i in range(every)], ranks, total, True)
+        ranks = min(ranks, _RANKS)
+        per_call = max(1, min(steps.rows, _CALL) * together)
+        most = max(1, min(_STEPS, total // together, ROWS // per_call))
+        ranks = max(1, min(ranks, ROWS // (most * per_call)))
+        every = max(1, min(every, ROWS // (most * per_call * ranks)))
+        groups = [range(i, i + together) for i in (total // most * number for number in range(most))]
+        groups = [range(a.start, min(a.stop, total)) for a in groups]
+        return cls(groups, [hosts * i // every for i in range(every)], ranks, sum(map(len, groups)), False)
+
+
+class _Fetched(NamedTuple):
+    rows: float
+    used_bytes: float
+    items: float
+    accesses: float
+    fetched: float
+    requests: float
+    bytes: float
+    objects: float
+
+
+def _of_rank(
+    steps: Steps, group: range, rank: int, kept: dict[int, NDArray[np.bool_]], assumed: Assumptions, miss: float
+) -> NDArray[np.float64]:
+    """What a rank fetches for some steps together."""
+    rows, all_rows, every = 0, 0.0, dict[int, list[RankReads]]()
+    for step in group:
+        count, scale, reads = steps.reads(step, rank, _CALL)
+        rows, all_rows = rows + count, all_rows + count * scale
+        for read in reads:
+            every.setdefault(id(read.layout), []).append(read)
+    found = [_fetch(reads, kept.get(layout), assumed, miss, group[0]) for layout, reads in every.items()]
+    made: NDArray[np.float64] = np.array(found, float).reshape(-1, len(_Fetched._fields)).sum(axis=0)
+    made *= all_rows / max(1, rows)
+    made[0] = all_rows
+    return made
+
+
+def _fetch(
+    reads: list[RankReads], kept: NDArray[np.bool_] | None, assumed: Assumptions, miss: float, step: int
+) -> _Fetched:
+    layout, starts = reads[0].layout, np.concatenate([read.starts for read in reads])
+    lengths = np.concatenate([read.lengths for read in reads])
+    begins, sizes = layout.addresses(starts, lengths)
+    if not layout.cached:
+        made = coalesce(*layout.requested(begins, sizes), assumed.gap_bytes, assumed.get_bytes)
+        used = int(sizes.sum()), int(lengths.sum()), len(begins), len(begins)
+        return _Fetched(0, *used, len(made), made.bytes, layout.objects_of(starts))
+    needed = pages(begins, sizes, layout.page_bytes)
+    new, size, apart = needed, layout.page_bytes, None
+    if kept is not None:
+        new = needed[~kept[needed]]
+        apart = parted(new, kept, size, assumed.gap_bytes)
+    elif miss < 1:
+        new = needed[np.random.default_rng(step).random(len(needed)) < miss]
+    made = coalesce(new * size, (new + 1) * size, assumed.gap_bytes, assumed.get_bytes, apart)
+    if kept is not None:
+        first = made.starts // size
+        kept[ranges(first, made.stops // size - first)] = True
+    return _Fetched(
+        0, int(sizes.sum()), int(lengths.sum()), len(needed), len(new), len(made), made.bytes,
+        layout.objects_of(starts),
+    )  # fmt: skip

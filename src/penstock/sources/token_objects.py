@@ -1,0 +1,135 @@
+"""Token files of other tools in object stores: their tokens by byte ranges, merged and concurrent; nothing is copied.
+
+A read costs a round trip, and reads are made as a batch is built, in the loader's threads: convert to a token store
+(`penstock convert`) for reads that are fetched ahead, cached on disk and verified. The files carry no checksums; an
+object that was replaced since it was opened is refused by its ETag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.columns import Columns, Ragged
+from penstock.core.errors import UsageError
+from penstock.order.ragged_index import prefix
+from penstock.sources.token_files import TokenFile, files_fingerprint, place_of
+from penstock.storage.filesystem import Options, Stamp
+from penstock.storage.scattered import read_scattered
+from penstock.store.doctable import DocTable, check_range
+
+I64 = NDArray[np.int64]
+
+
+class TokenObjects:
+    """Token files behind URLs, one after another, as a `TokenSource`. Fingerprint and tokens are those of local files.
+
+    Made by `open_megatron`, `open_nanogpt` and `open_dolma`.
+    """
+
+    def __init__(
+        self, kind: str, files: Sequence[TokenFile], dtype: Any, table: DocTable, *, vocab_size: int | None,
+        boundaries: str, identity: Sequence[bytes], options: Options,
+    ) -> None:  # fmt: skip
+        self._kind, self._files, self._table = kind, list(files), table
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self._vocab_size, self._boundaries, self._identity = vocab_size, boundaries, list(identity)
+        self._options = None if options is None else dict(options)
+        self._bounds = prefix(np.array([file.tokens for file in files], np.int64))
+        self._print: str | None = None
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self._bounds[-1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    @property
+    def vocab_size(self) -> int | None:
+        return self._vocab_size
+
+    def lengths(self, indices: I64) -> I64:
+        return self._spans(indices)[1]
+
+    def starts(self, indices: I64) -> I64:
+        return self._table.starts(check_range(indices, len(self) + 1, "documents"))
+
+    def documents_at(self, positions: I64) -> I64:
+        return self._table.find(check_range(positions, self.n_tokens, "positions"))
+
+    def read(self, indices: I64) -> Columns:
+        """Documents as a ragged column `input_ids`."""
+        starts, lengths = self._spans(indices)
+        return {"input_ids": Ragged(self.spans(starts, lengths), prefix(lengths))}
+
+    def gather(self, starts: I64, length: int) -> NDArray[Any]:
+        starts = np.asarray(starts, np.int64)
+        if length < 0 or (len(starts) and (int(starts.min()) < 0 or int(starts.max()) > self.n_tokens - length)):
+            raise UsageError(f"windows of {length} tokens inside a stream of {self.n_tokens}", got="others")
+        return self.spans(starts, np.full(len(starts), length, np.int64)).reshape(len(starts), length)
+
+    def reader(self, starts: I64, length: int) -> Callable[[int, int], NDArray[Any]]:
+        return lambda a, b: self.gather(starts[a:b], length)
+
+    def spans(self, starts: I64, lengths: I64) -> NDArray[Any]:
+        """The tokens of ranges of the stream, one after another, read together."""
+        starts, lengths = starts[lengths > 0], lengths[lengths > 0]
+        file, begin, count, owner = [], [], [], []
+        left, row = lengths, np.arange(len(starts))
+        while len(starts):
+            part = np.searchsorted(self._bounds, starts, "right") - 1
+            here = np.minimum(left, self._bounds[part + 1] - starts)
+            file.append(part)
+            begin.append(starts - self._bounds[part])
+            count.append(here)
+            owner.append(row)
+            more = left > here  # the range continues in the next file
+            starts, left, row = (starts + here)[more], (left - here)[more], row[more]
+        if not file:
+            return np.empty(0, self._dtype)
+        files, local, counts = (np.concatenate(each) for each in (file, begin, count))
+        size = self._dtype.itemsize
+        first = np.array([each.offset for each in self._files], np.int64)[files] + local * size
+        data = read_scattered(
+            [each.path for each in self._files], [Stamp(each.size, each.tag) for each in self._files], files, first,
+            first + counts * size, self._options,
+        )  # fmt: skip
+        order = np.argsort(np.concatenate(owner), kind="stable")
+        return np.frombuffer(b"".join(data[i] for i in order.tolist()), self._dtype)
+
+    def fingerprint(self) -> str:
+        """As `TokenFiles.fingerprint`."""
+        if self._print is None:
+            self._print = files_fingerprint(
+                self._kind, self._dtype, len(self), self._identity, self._files, self._options
+            )
+        return self._print
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": self._kind, "records": len(self), "tokens": self.n_tokens,
+            "bytes": sum(file.size for file in self._files), "files": len(self._files), "dtype": self._dtype.name,
+            "vocab_size": self._vocab_size, "boundaries": self._boundaries,
+        }  # fmt: skip
+
+    def locate(self, index: int) -> dict[str, Any]:
+        number = check_range([index], len(self), "documents")
+        start, length = (int(each[0]) for each in self._spans(number))
+        found = {"document": int(number[0]), "start": start, "tokens": length}
+        return place_of(self._files, self._bounds, start, self._dtype.itemsize) | found
+
+    def _spans(self, indices: I64) -> tuple[I64, I64]:
+        indices = check_range(indices, len(self), "documents")
+        starts = self._table.starts(indices)
+        return starts, self._table.starts(indices + 1) - starts
+
+    def __repr__(self) -> str:
+        return f"TokenObjects({self._kind}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"

@@ -1,0 +1,203 @@
+"""Several nodes as one sequence: the base of `mix`, `concat` and `interleave`.
+
+A step says which child each position comes from, and which row of it (`place`); the rest is the same for all of them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.columns import Columns, scatter
+from penstock.core.errors import BadRecords, UsageError, UserCodeError
+from penstock.steps.facts import Bounds, RowFacts
+from penstock.steps.node import Fetched, Node, Reads, SourceNode
+from penstock.steps.picks import I64, Epoch, Picks, rows_at
+from penstock.steps.replacement import places_of
+
+SPREAD = 40503  # 2**16 divided by the golden ratio: multiples of it, modulo 2**16, are spread evenly
+
+
+class Place(NamedTuple):
+    """Where rows come from: the number of the child, the row of it, and the pass over it."""
+
+    child: I64
+    row: I64
+    epoch: Epoch
+
+
+class Branches(Node):
+    """Rows of several nodes, which must have the same columns."""
+
+    where_from: ClassVar[str]  # what `explain` calls the number of the child
+    noun: ClassVar[str]  # for errors: "a mixture"
+
+    def __init__(self, children: Sequence[Node], size: int | None) -> None:
+        self.children, self.size = list(children), size
+        facts = [child.facts for child in children]
+        per_batch = facts[0].per_batch
+        self.facts = RowFacts(
+            ids=frozenset().union(*(f.ids for f in facts)),
+            bounds=Bounds(min(f.bounds.least for f in facts), max(f.bounds.most for f in facts)),
+            own_labels=all(f.own_labels for f in facts),
+            certain=all(f.certain for f in facts),
+            weighs=all(f.weighs for f in facts),
+            lanes=any(f.lanes for f in facts),
+            width=facts[0].width if all(f.width == facts[0].width for f in facts) else None,
+            spares=self if any(f.spares is not None for f in facts) else None,
+            per_batch=per_batch if all(f.per_batch == per_batch for f in facts) else None,
+            moves=any(f.moves for f in facts),
+            rejects=any(f.rejects for f in facts),
+            draws=any(f.draws for f in facts),
+            sources=sum(f.sources for f in facts),
+        )
+        counts = [sum(1 for _ in c.leaves()) for c in children]
+        self.first = [next(c.leaves()).number for c in children]
+        self.last = np.add(self.first, counts, dtype=np.int64)  # ascending: leaves are numbered in order
+        self._names: dict[str, None] | None = None  # the columns of the first rows that were read
+        self._compared = bytearray(len(self.children))  # sources whose columns were compared with these
+
+    def inputs(self) -> Sequence[Node]:
+        return self.children
+
+    @abstractmethod
+    def place(self, position: I64, epoch: Epoch) -> Place:
+        """Where the rows at these positions come from."""
+
+    def pick(self, position: I64, epoch: Epoch) -> Picks:
+        found = self.place(position, epoch)
+        record, passes, leaf = (np.empty(len(position), np.int64) for _ in range(3))
+        for k, where in groups(found.child):
+            turn = found.epoch[where] if isinstance(found.epoch, np.ndarray) else found.epoch
+            inner = self.children[k].pick(found.row[where], one_epoch(turn))
+            record[where], passes[where] = inner.record, inner.epoch
+            leaf[where] = self.first[k] if inner.leaf is None else inner.leaf
+        return Picks(record, passes, leaf)
+
+    def fetch(self, picks: Picks) -> Fetched:
+        parts: list[tuple[I64, Columns]] = []
+        used = picks
+        record, compared = picks.record, self._compared
+        for k, places in self._numbered(picks):
+            child = self.children[k]
+            if isinstance(child, SourceNode):  # its rows are what is asked for: nothing but `read`
+                try:
+                    columns = child.columns_of(record[places])
+                except (BadRecords, UserCodeError):
+                    with rows_at(places):
+                        raise
+                if not compared[k]:
+                    self._check_columns(columns, child)
+                    compared[k] = 1
+                parts.append((places, columns))
+                continue
+            asked = picks.rows(places)
+            with rows_at(places):
+                columns, inner = child.fetch(asked)
+            where = places if len(inner) == len(places) else places[places_of(asked, inner)]  # fewer: some were dropped
+            if not len(where):
+                continue
+            self._check_columns(columns, child)
+            parts.append((where, columns))
+            if inner is not asked:
+                used = used.put(where, inner)
+        if sum(len(where) for where, _ in parts) == len(picks):
+            return Fetched(scatter(parts, len(picks)), used)
+        places = np.sort(np.concatenate([np.empty(0, np.int64), *(where for where, _ in parts)]))
+        kept = [(np.searchsorted(places, where), columns) for where, columns in parts]
+        return Fetched(scatter(kept, len(places)) if kept else {}, used.rows(places))
+
+    def _check_columns(self, columns: Columns, child: Node) -> None:
+        """All children must have the same columns, also where their rows are never in the same batch."""
+        if self._names is None:
+            self._names = dict.fromkeys(sorted(columns))
+        if columns.keys() != self._names.keys():
+            raise UsageError(
+                f"the same columns from every source of {self.noun}: {list(self._names)}",
+                got=f"{sorted(columns)} from source {self.children.index(child)}",
+                fix="add the same steps to every source, or rename with .map(), .rename() or .select()",
+            )
+
+    def count_labels(self, picks: Picks) -> int:
+        return sum(child.count_labels(picks.rows(where)) for child, where in self._parts(picks))
+
+    def costs(self, picks: Picks) -> I64:
+        out = np.zeros(len(picks), np.int64)
+        for child, where in self._parts(picks):
+            out[where] = child.costs(picks.rows(where))
+        return out
+
+    def lanes(self, position: I64, epoch: Epoch) -> NDArray[np.uint16]:
+        """Rows of a source without lanes are spread evenly between those of the others."""
+        found = self.place(position, epoch)
+        out = (found.row * SPREAD).astype(np.uint16)
+        for k, child in enumerate(self.children):
+            if child.facts.lanes:
+                where = np.flatnonzero(found.child == k)
+                turn = found.epoch[where] if isinstance(found.epoch, np.ndarray) else found.epoch
+                out[where] = child.lanes(found.row[where], turn)
+        return out
+
+    def near(self, picks: Picks) -> tuple[I64, I64]:
+        """Replacements come from the same source; from any where it has no lanes."""
+        first, count = np.zeros((2, len(picks)), np.int64)
+        for child, where in self._parts(picks):
+            if child.facts.spares is not None:
+                first[where], count[where] = child.facts.spares.near(picks.rows(where))
+        return first, count
+
+    def _parts(self, picks: Picks) -> Iterator[tuple[Node, I64]]:
+        """The children that have some of these rows, and which."""
+        for k, where in self._numbered(picks):
+            yield self.children[k], where
+
+    def _numbered(self, picks: Picks) -> Iterator[tuple[int, I64]]:
+        """The numbers of the children that have some of these rows, and which."""
+        return groups(np.searchsorted(self.last, picks.column("leaf"), "right"))
+
+    def reads(self, picks: Picks) -> Iterator[Reads]:
+        for child, where in self._parts(picks):
+            yield from child.reads(picks.rows(where))
+
+    def left_out(self) -> dict[str, int]:
+        """Of one pass over each."""
+        parts = [child.left_out() for child in self.children]
+        return {name: sum(part.get(name, 0) for part in parts) for name in dict.fromkeys(n for p in parts for n in p)}
+
+    def explain(self, picks: Picks) -> dict[str, Any]:
+        leaf = int(picks.column("leaf")[0])
+        k = int(np.searchsorted(self.last, leaf, "right"))
+        return {self.where_from: k} | self.children[k].explain(picks)
+
+    def encoded(self, picks: Picks) -> dict[str, Any]:
+        return next(self._parts(picks))[0].encoded(picks)
+
+    def leaves(self) -> Iterator[SourceNode]:
+        for child in self.children:
+            yield from child.leaves()
+
+
+def groups(source: I64) -> Iterator[tuple[int, I64]]:
+    """Yields each number that occurs, in ascending order, with its places: the cost does not depend on the others.
+
+    >>> [(k, where.tolist()) for k, where in groups(np.array([7, 2, 7]))]
+    [(2, [1]), (7, [0, 2])]
+    """
+    order = np.argsort(source, kind="stable")
+    found = source[order]
+    edges = [0, *(np.flatnonzero(found[1:] != found[:-1]) + 1).tolist(), len(found)]
+    for low, high in pairwise(edges):
+        if high > low:
+            yield int(found[low]), order[low:high]
+
+
+def one_epoch(turn: Epoch) -> Epoch:
+    """A single number when all passes are the same, so that one permutation is enough."""
+    if isinstance(turn, np.ndarray) and len(turn) and (turn == turn[0]).all():
+        return int(turn[0])
+    return turn

@@ -1,0 +1,267 @@
+"""Reads many byte ranges of many objects at once: concurrent, retried, hedged, each answer complete or an error.
+
+Requests run in threads of this module, shared by the process; the thread that calls decides about each answer: done,
+tried again after a pause, or a second request beside a slow one (`hedge`). At most `in_flight` requests and
+`IN_FLIGHT_BYTES` of a call are under way at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+import xxhash
+
+from penstock.core.errors import DataError, StorageError
+from penstock.core.optional import need
+from penstock.storage import metrics, object_client, retry
+from penstock.storage.retry import BadAnswer
+
+IN_FLIGHT_BYTES = 64 << 20
+_THREADS = 64
+SAME_WRONG = 3  # answers with the same wrong bytes, after which the object itself is wrong...
+MOST_WRONG = 6  # ...and with any, after which something on the way is: then it is an error
+
+_pool: ThreadPoolExecutor | None = None
+_lock = threading.Lock()
+
+
+class Read(NamedTuple):
+    """Bytes [start, stop) of an object; `stop=None` for all of it, which may have at most `limit` bytes.
+
+    `tag` is the ETag that it must have; "" for any.
+    """
+
+    url: str
+    start: int = 0
+    stop: int | None = None
+    tag: str = ""
+    limit: int | None = None
+
+
+Check = Callable[[int, memoryview], str]
+"""Says what is wrong with the bytes of read i; "" if nothing."""
+Take = Callable[[int, memoryview], None]
+
+
+@dataclass(slots=True)
+class _Job:
+    number: int
+    read: Read
+    bucket: object_client.Bucket
+    key: str
+    began: float = 0.0
+    retries: int = 0
+    running: int = 0
+    wrong: list[int] = field(default_factory=list)  # a hash of each answer that failed its check
+    done: bool = False
+    size: int = 0
+
+
+def read_many(
+    reads: Sequence[Read], options: object_client.Options = None, *, check: Check | None = None,
+    take: Take | None = None,
+) -> list[bytes]:  # fmt: skip
+    """Reads ranges of objects, concurrently; returns their bytes in the order of `reads`.
+
+    `take(i, data)` is called with each answer as it comes, in this thread, instead of keeping them: the result is then
+    empty. An answer for which `check` says what is wrong is asked for again. It is an error once the
+    same wrong bytes came three times, or any six times.
+    """
+    if not reads:
+        return []
+    obstore = need("obstore", extra="s3")
+    jobs = []
+    places: dict[str, tuple[object_client.Bucket, str]] = {}
+    for number, read in enumerate(reads):
+        if read.url not in places:
+            places[read.url] = object_client.find(read.url, options)
+        size = IN_FLIGHT_BYTES >> 5 if read.stop is None else read.stop - read.start
+        jobs.append(_Job(number, read, *places[read.url], size=size))
+    out: list[bytes] = [] if take else [b""] * len(reads)
+
+    def copy(number: int, data: memoryview) -> None:
+        out[number] = bytes(data)
+
+    run = _Run(obstore, jobs, check, take or copy)
+    try:
+        run.all()
+    finally:
+        metrics.add(jobs[0].bucket.kind, run.counted())
+    return out
+
+
+class _Run:
+    """One call of `read_many`."""
+
+    def __init__(self, obstore: Any, jobs: list[_Job], check: Check | None, take: Take) -> None:
+        self.obstore, self.jobs, self.check, self.take = obstore, jobs, check, take
+        self.answers: SimpleQueue[tuple[_Job, bool, memoryview | BaseException, float]] = SimpleQueue()
+        self.timers: list[tuple[float, int, _Job, str]] = []
+        self.order = 0
+        self.counts = metrics.Counters()
+        self.began = time.monotonic()
+
+    def counted(self) -> metrics.Counters:
+        self.counts.wait_seconds = time.monotonic() - self.began
+        return self.counts
+
+    def all(self) -> None:
+        waiting, left = deque(self.jobs), len(self.jobs)
+        active, size = 0, 0
+        most = self.jobs[0].bucket.settings.in_flight
+        while left:
+            while waiting and active < most and (not active or size + waiting[0].size <= IN_FLIGHT_BYTES):
+                job = waiting.popleft()
+                active, size = active + 1, size + job.size
+                job.began = time.monotonic()
+                self.start(job)
+            self.due()
+            try:
+                job, hedged, answer, seconds = self.answers.get(timeout=self.until())
+            except Empty:
+                continue
+            job.running -= 1
+            if job.done:
+                continue  # the other of two requests was faster
+            if isinstance(answer, BaseException):
+                self.failed(job, answer)
+                continue
+            job.bucket.hedger.answered(len(answer), seconds)
+            self.counts.bytes += len(answer)
+            self.counts.hedges_won += hedged
+            wrong = self.check(job.number, answer) if self.check else ""
+            if wrong:
+                job.wrong.append(xxhash.xxh3_64_intdigest(answer))
+                self.failed(job, BadAnswer(wrong), last=given_up(job.wrong))
+                continue
+            job.done = True
+            left, active, size = left - 1, active - 1, size - job.size
+            self.take(job.number, answer)
+
+    def start(self, job: _Job, *, hedged: bool = False) -> None:
+        job.running += 1
+        self.counts.requests += 1
+        _submit(self._attempt, job, hedged)
+        if hedged:
+            return
+        job.bucket.hedger.started()
+        if job.bucket.settings.hedge:
+            self.later(job.bucket.hedger.delay(job.size), job, "hedge")
+
+    def later(self, seconds: float, job: _Job, what: str) -> None:
+        self.order += 1
+        heapq.heappush(self.timers, (time.monotonic() + seconds, self.order, job, what))
+
+    def until(self) -> float | None:
+        """Seconds until the next timer that still matters."""
+        while self.timers and self.timers[0][2].done:
+            heapq.heappop(self.timers)
+        return max(0.0, self.timers[0][0] - time.monotonic()) if self.timers else None
+
+    def due(self) -> None:
+        now = time.monotonic()
+        while self.timers and self.timers[0][0] <= now:
+            *_, job, what = heapq.heappop(self.timers)
+            if job.done:
+                continue
+            if what == "retry":
+                self.counts.retries += 1
+                self.start(job)
+            elif job.running == 1 and job.bucket.hedger.allow():
+                self.counts.hedges += 1
+                self.start(job, hedged=True)
+
+    def failed(self, job: _Job, error: BaseException, *, last: bool = False) -> None:
+        if job.running and retry.transient(error):
+            return  # the other of two requests may still succeed
+        policy, age = job.bucket.policy, time.monotonic() - job.began
+        if not retry.transient(error) or policy.ended(job.retries, age) or last:
+            self.counts.failures += 1
+            for other in self.jobs:
+                other.done = True
+            made = self.failure(job, error, age)
+            raise made from (None if made is error else retry.cause(error))
+        self.later(policy.pause(job.retries), job, "retry")
+        job.retries += 1
+
+    def failure(self, job: _Job, error: BaseException, age: float) -> BaseException:
+        read = job.read
+        part = "" if read.stop is None else f", bytes {read.start} to {read.stop}"
+        made = retry.failure(read.url + part, error, "read", job.retries, age)
+        if isinstance(error, BadAnswer) and isinstance(made, StorageError):
+            made.fix = "the object was replaced, or what is between here and the storage changes bytes: open it again"
+        return made if isinstance(error, Exception) else error
+
+    def _attempt(self, job: _Job, hedged: bool) -> None:
+        began = time.monotonic()
+        answer: memoryview | BaseException
+        try:
+            answer = _get(self.obstore, job)
+        except BaseException as error:
+            answer = error
+        self.answers.put((job, hedged, answer, time.monotonic() - began))
+
+
+def _get(obstore: Any, job: _Job) -> memoryview:
+    read = job.read
+    wanted: dict[str, Any] = {}
+    if read.stop is not None:
+        wanted["range"] = (read.start, read.stop)
+    if read.tag:
+        wanted["if_match"] = f'"{read.tag}"'
+    answer = obstore.get(job.bucket.client(), job.key, options=wanted)
+    size = int(answer.meta["size"])
+    if read.limit is not None and size > read.limit:
+        raise DataError(f"a file of at most {read.limit:,} bytes", got=f"{size:,} bytes", where=read.url)
+    data = memoryview(answer.bytes())  # the client's own memory: 8 MiB are not copied to look at them
+    if read.tag and bare_tag(answer.meta["e_tag"]) != read.tag:  # a store that ignores If-Match
+        raise StorageError(
+            "the object as it was when it was opened", got="it was replaced: its ETag differs", where=read.url,
+            fix="make the source again, and let nothing write to its objects",
+        )  # fmt: skip
+    if read.stop is not None and size < read.stop:
+        raise retry.shorter(read.url)
+    begin, stop = (0, size) if read.stop is None else (read.start, read.stop)
+    if len(data) != stop - begin or (read.stop is not None and tuple(answer.range) != (begin, stop)):
+        raise BadAnswer(f"{len(data)} of {stop - begin} bytes")
+    return data
+
+
+def given_up(wrong: Sequence[int]) -> bool:
+    """Whether answers with these hashes, all of them wrong, are an error: the bytes will not become right.
+
+    >>> given_up([5, 5]), given_up([5, 5, 5]), given_up([1, 2, 3, 4, 5]), given_up([1, 2, 3, 4, 5, 6])
+    (False, True, False, True)
+    """
+    return len(wrong) >= MOST_WRONG or wrong.count(wrong[-1]) >= SAME_WRONG
+
+
+def bare_tag(tag: str | None) -> str:
+    """An ETag without quotes, which some listings leave out. A weak one is none.
+
+    >>> bare_tag('"abc"'), bare_tag("abc"), bare_tag('W/"abc"'), bare_tag(None)
+    ('abc', 'abc', '', '')
+    """
+    return "" if tag is None or tag.startswith("W/") else tag.strip('"')
+
+
+def _submit(work: Callable[..., None], *arguments: Any) -> None:
+    global _pool  # noqa: PLW0603 - one pool of the process
+    if _pool is None:
+        with _lock:
+            if _pool is None:
+                _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-storage")
+    try:
+        _pool.submit(work, *arguments)
+    except RuntimeError as error:  # the threads of the pool have ended
+        raise StorageError(
+            "a request before the interpreter ends", got=str(error), fix="read before the main thread has ended"
+        ) from error

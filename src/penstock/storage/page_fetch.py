@@ -1,0 +1,256 @@
+"""Fetches pages of remote objects into the page cache: few requests, many at once, every page verified first.
+
+Pages that another thread or process is fetching are left to it: the caller looks again. Pages that lie between two
+wanted ones in the same request are claimed with them, so that nobody else fetches them meanwhile, and are kept if there
+is room: nothing is evicted for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.core.errors import PenstockError, StoreError
+from penstock.storage import filesystem
+from penstock.storage.cache_metrics import PAGES
+from penstock.storage.cached_object import I64, KEEP_SECONDS, CachedObject
+from penstock.storage.coalesce import coalesce, distinct, parted
+from penstock.storage.filesystem import Options
+from penstock.storage.object_client import SCHEMES
+from penstock.storage.object_requests import MOST_WRONG, Read, given_up, read_many
+from penstock.storage.page_cache import PageCache, runs
+from penstock.storage.sizes import FULL_GAP, GAP, LARGEST
+
+
+class PagedObject(NamedTuple):
+    """A remote object with a hash for each of its pages, and its place in the cache."""
+
+    url: str
+    options: Options
+    cached: CachedObject
+    hashes: NDArray[np.uint64]
+    checked: NDArray[np.uint32]  # the generation at which this process verified each page
+
+
+class _Request(NamedTuple):
+    """Bytes [start, stop) of an object, and the claimed pages among them: wanted ones, and ones that lie between."""
+
+    found: PagedObject
+    start: int
+    stop: int
+    pages: I64
+    between: I64
+
+    def content(self, first: int, last: int, answer: memoryview) -> memoryview:
+        """The bytes of pages `first` to `last`."""
+        return answer[self.found.cached.span(first)[0] - self.start : self.found.cached.span(last)[1] - self.start]
+
+    def wrong(self, pages: I64, answer: memoryview) -> list[int]:
+        """Those of these pages whose bytes are not what their hash says."""
+        found, size = self.found, self.found.cached.shape.page_bytes
+        body = found.cached.shape.size - found.cached.tail_bytes
+        digest, start = xxhash.xxh3_64_intdigest, self.start
+        return [
+            page
+            for page, expected in zip(pages.tolist(), found.hashes[pages].tolist(), strict=True)
+            if digest(answer[page * size - start : min((page + 1) * size, body) - start]) != expected
+        ]
+
+
+def fetch(
+    cache: PageCache,
+    wanted: Sequence[tuple[PagedObject, I64]],
+    *,
+    keep: float = KEEP_SECONDS,
+    gap: int | None = None,
+    ahead: bool = False,
+    claimed: Callable[[], None] = lambda: None,
+) -> int:
+    """Fetches those of these pages that are absent and that nobody else fetches. Returns the number of these pages.
+
+    With `ahead` objects for whose pages there is no room are left out: nothing waits, and nothing else that was fetched
+    ahead is evicted. `claimed` is called when other threads leave these pages to this call.
+
+    The bytes of all pages are reserved before the first is claimed: who waits for room has nothing others wait for.
+    """
+    requests: list[_Request] = []
+    open_claims: dict[int, _Request] = {}
+    wanted, reserved = _reserve(cache, wanted, ahead)
+    full = cache.is_full
+    try:
+        for found, pages in wanted:
+            for request in _requests(cache, found, pages, _gap(found, full) if gap is None else gap):
+                open_claims[len(requests)] = request
+                requests.append(request)
+                reserved -= found.cached.entry_bytes(request.pages)
+        cache.budget.unused(max(0, reserved))
+        reserved = 0
+        claimed()
+        wrong: dict[int, list[int]] = {}
+
+        def check(number: int, answer: memoryview) -> str:
+            request = requests[number]
+            bad = request.wrong(request.pages, answer)
+            if not bad:
+                return ""
+            PAGES.add("pages_refetched")
+            seen = wrong.setdefault(number, [])
+            seen.append(xxhash.xxh3_64_intdigest(request.content(bad[0], bad[0], answer)))
+            if given_up(seen):
+                raise _damaged(request, bad[0], seen)
+            return f"other bytes than the checksum of page {bad[0]} says"
+
+        def take(number: int, answer: memoryview) -> None:
+            request = requests[number]
+            del open_claims[number]  # `_keep` gives back what was reserved for it
+            try:
+                _keep(cache, request, answer, seconds=keep)
+            except BaseException:
+                _release(cache, request)
+                raise
+            _release(cache, request)  # now: readers wait for them
+
+        _read(requests, check, take)
+        return sum(len(request.pages) for request in requests)
+    finally:
+        cache.budget.unused(
+            max(0, reserved) + sum(each.found.cached.entry_bytes(each.pages) for each in open_claims.values())
+        )
+        for request in open_claims.values():
+            _release(cache, request)
+
+
+def _reserve(
+    cache: PageCache, wanted: Sequence[tuple[PagedObject, I64]], ahead: bool
+) -> tuple[Sequence[tuple[PagedObject, I64]], int]:
+    """Reserves room for the absent ones of these pages; returns those for which there is room, and their bytes."""
+    absent = [(found, pages[(found.cached.generations[pages] & 1) == 0]) for found, pages in wanted]
+    sizes = [found.cached.entry_bytes(pages) for found, pages in absent]
+    if not ahead or cache.make_room(sum(sizes), ahead=True):
+        if not ahead:
+            cache.make_room(sum(sizes))
+        return absent, sum(sizes)
+    fits = [cache.make_room(size, ahead=True) for size in sizes]
+    return [each for each, fit in zip(absent, fits, strict=True) if fit], sum(
+        size for size, fit in zip(sizes, fits, strict=True) if fit
+    )
+
+
+def _gap(found: PagedObject, full: bool) -> int:
+    """Unused bytes that a request may read over: pages that the cache has no room for are read in vain."""
+    return min(GAP, FULL_GAP * found.cached.shape.page_bytes) if full else GAP
+
+
+def _release(cache: PageCache, request: _Request) -> None:
+    cache.release(request.found.cached, np.concatenate([request.pages, request.between]))
+
+
+def _read(
+    requests: Sequence[_Request], check: Callable[[int, memoryview], str], take: Callable[[int, memoryview], None]
+) -> None:
+    """Calls `take` with each right answer. Object stores answer many requests at once."""
+    for options in _distinct([request.found.options for request in requests]):
+        mine = [n for n, request in enumerate(requests) if request.found.options == options]
+        if filesystem.scheme(requests[mine[0]].found.url) in SCHEMES:
+            reads = [Read(requests[n].found.url, requests[n].start, requests[n].stop) for n in mine]
+            read_many(
+                reads, options,
+                check=lambda i, answer, mine=mine: check(mine[i], answer),  # type: ignore[misc]
+                take=lambda i, answer, mine=mine: take(mine[i], answer),  # type: ignore[misc]
+            )  # fmt: skip
+            continue
+        for number in mine:
+            request = requests[number]
+            for _ in range(MOST_WRONG):  # `check` raises in the end
+                (answer,) = filesystem.read_ranges(request.found.url, [(request.start, request.stop)], options)
+                if not check(number, memoryview(answer)):
+                    take(number, memoryview(answer))
+                    break
+
+
+def _distinct(options: Sequence[Options]) -> list[Options]:
+    found: list[Options] = []
+    for one in options:
+        if one not in found:
+            found.append(one)
+    return found
+
+
+def _requests(cache: PageCache, found: PagedObject, pages: I64, gap: int) -> list[_Request]:
+    """Claims the absent ones of these pages, and the absent ones between them; returns the requests for them."""
+    cached = found.cached
+    mine = cache.claim(cached, distinct(pages))
+    try:
+        present = (cached.generations[mine] & 1) == 1
+        cache.release(cached, mine[present])
+        mine = mine[~present]
+        return _merged(cache, found, mine, gap) if len(mine) else []
+    except BaseException:
+        cache.release(cached, mine)
+        raise
+
+
+def _merged(cache: PageCache, found: PagedObject, mine: I64, gap: int) -> list[_Request]:
+    """The requests for claimed pages; claims the absent ones between them too."""
+    cached = found.cached
+    size = cached.shape.page_bytes
+    stops = np.minimum((mine + 1) * size, cached.shape.size - cached.tail_bytes)
+    made = coalesce(mine * size, stops, gap, LARGEST, parted(mine, (cached.generations & 1) == 1, size, gap))
+    inside = np.zeros(cached.pages, bool)
+    for start, stop in zip((made.starts // size).tolist(), (-(-made.stops // size)).tolist(), strict=True):
+        inside[start:stop] = True
+    inside[mine] = False
+    between = np.flatnonzero(inside & ((cached.generations[: cached.pages] & 1) == 0))
+    if len(between):  # nobody else reads them a second time while they come
+        between = cache.claim(cached, between)
+    cuts = np.searchsorted(made.index, np.arange(1, len(made)))
+    parts = np.split(mine, cuts), np.split(between, np.searchsorted(between * size, made.starts[1:]))
+    return [_Request(found, *each) for each in zip(made.starts.tolist(), made.stops.tolist(), *parts, strict=True)]
+
+
+def _keep(cache: PageCache, request: _Request, answer: memoryview, *, seconds: float) -> None:
+    """Writes and publishes the pages of an answer; nothing is evicted for those between the wanted ones."""
+    _write(cache, request, answer, request.pages, seconds=seconds)
+    if not len(request.between):
+        return
+    cached = request.found.cached
+    between = request.between[(cached.generations[request.between] & 1) == 0]
+    right = np.setdiff1d(between, request.wrong(between, answer))
+    if len(right) and cache.make_room(cached.entry_bytes(right), evict=False):
+        _write(cache, request, answer, right, seconds=seconds)
+
+
+def _write(cache: PageCache, request: _Request, answer: memoryview, pages: I64, *, seconds: float) -> None:
+    """Writes and publishes claimed pages, for which room is reserved."""
+    cached = request.found.cached
+    published = False
+    try:
+        cached.write((start, request.content(start, stop - 1, answer)) for start, stop in runs(pages))
+        cached.keep(pages, seconds)
+        cache.publish(cached, pages)
+        request.found.checked[pages] = cached.generations[pages]
+        PAGES.add("pages_fetched", len(pages))
+        published = True
+    finally:
+        if not published:
+            cache.give_up(cached, pages, cached.entry_bytes(pages))
+
+
+def _damaged(request: _Request, page: int, seen: Sequence[int]) -> StoreError:
+    found = request.found
+    start, stop = found.cached.span(page)
+    try:
+        tag = filesystem.stamp(found.url, found.options).tag
+    except PenstockError as error:
+        tag = f"unknown ({error.got or error.expected})"
+    came = ", ".join(f"{each:016x}" for each in dict.fromkeys(seen))
+    return StoreError(
+        f"page {page} with checksum {int(found.hashes[page]):016x}",
+        got=f"{came}, after {len(seen)} requests: bytes {start} to {stop} of the object have changed",
+        where=f"{found.url}, page {page}, ETag {tag}",
+        fix="the object is damaged or was replaced: upload it again from an intact copy, or write the store again",
+    )

@@ -1,0 +1,74 @@
+"""A change that makes a hot path slow fails here: processor time, in units of a frozen plain implementation.
+
+Bounds are about twice what was measured on two loaded cores, so other load does not reach them. When one is exceeded,
+`python -m bench.against TREE NAME` compares the path with an older tree.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.hot_paths import HOT_PATHS, measure, one_thread, write_data
+
+from penstock.engine.batches import Batches
+
+SECONDS, ROUNDS, MORE_ROUNDS = 0.06, 2, 4
+
+BOUNDS = {
+    "windows": 4.0,
+    "windows, 2 threads": 7.0,
+    "mixture": 12.0,
+    "packed": 9.0,
+    "documents": 1.0,
+    "jax": 0.9,
+    "collate": 0.4,
+    "rows": 2.0,
+    "images": 2.2,
+    "audio": 1.5,
+    "prepare": 1.2,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    one_thread()
+    made = tmp_path_factory.mktemp("hot paths")
+    write_data(made, tokens=4_000_000, images=16, texts=400)
+    return made
+
+
+def ratio(name: str, folder: Path) -> float:
+    """The least cost of the path over the least cost of the plain implementation; more rounds while above the bound."""
+    path = HOT_PATHS[name]
+    ours, plain = path.ours(folder), path.plain(folder)
+    costs: list[tuple[float, float]] = []
+    for number in range(ROUNDS + MORE_ROUNDS):
+        costs.append(tuple(measure(items, SECONDS, path.least).cpu for items in (ours, plain)))  # type: ignore[arg-type]
+        found = min(cost for cost, _ in costs) / min(cost for _, cost in costs)
+        if number + 1 >= ROUNDS and found < BOUNDS[name]:
+            break
+    return found
+
+
+def test_every_hot_path_has_a_bound() -> None:
+    assert BOUNDS.keys() == HOT_PATHS.keys()
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_hot_path_is_not_slow(name: str, folder: Path) -> None:
+    found = ratio(name, folder)
+    assert found < BOUNDS[name], f"{name} takes {found:.2f} times the processor time of its plain implementation"
+
+
+def test_a_slow_hot_path_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Batches.make
+
+    def slow(self: Batches, part: Any) -> Any:
+        for _ in range(9):
+            make(self, part)
+        return make(self, part)
+
+    monkeypatch.setattr(Batches, "make", slow)
+    assert ratio("windows", folder) > BOUNDS["windows"]
