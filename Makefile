@@ -27,8 +27,11 @@ layers: .venv/dev.done
 # Two test processes on two cores: threads of torch would only wait for each other.
 unit soak: export OMP_NUM_THREADS := 1
 
+# At most five tests that failed are run once more, alone: some bound memory, waits or requests, which another process on
+# a loaded machine disturbs. They are listed, and fail the run if they fail again. A crash or more failures end it at once.
 unit: .venv/dev.done .venv/azurite.done .venv/axe.done
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --maxfail=6 || { test $$? = 1 && echo "UNSTABLE: the tests that failed are run again, alone" \
+		&& $(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 soak: .venv/dev.done .venv/azurite.done .venv/axe.done  # long runs: thousands of faults, kills and clusters
 	$(BIN)/python -m pytest -m soak

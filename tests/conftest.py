@@ -1,10 +1,16 @@
-"""For all tests: worker processes come from a fork server, never from a fork of a process that runs JAX's threads."""
+"""For all tests: Ctrl-C can be sent, and worker processes come from a fork server, never from a fork of a process that
+runs JAX's threads.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import signal
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a shell: tests send Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 multiprocessing.set_start_method("forkserver", force=True)
 multiprocessing.set_forkserver_preload(
