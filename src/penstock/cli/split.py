@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(
         commands, "split", "divide records into parts, such as train and val, and write each", run,
-        more="Each part is a folder of --out. The same seed gives the same parts.",
+        more="Each part is a folder of --out. The same seed makes the same parts.",
         examples=[
             "data.jsonl --parts train=0.9 val=0.1 --out parts",
             "corpus --parts val=1000 train=rest --out parts",

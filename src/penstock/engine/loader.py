@@ -69,7 +69,7 @@ INLINE_RANGE_BYTES = 8 << 20  # ...and without threads: what was read should sti
 class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
     """Batches of a pipeline. Made by `Pipeline.to_numpy()`, `.to_torch()` and `.to_jax()`."""
 
-    # For the error of a loader that is not sharded: what to add, and what gives every process all rows.
+    # For the error of a loader that is not sharded: what to add, and what passes all rows to every process.
     _shard_line = ".shard() to the pipeline, after the processes have been initialised"
     _share_all_line = ".shard(0, 1)"
 

@@ -70,7 +70,7 @@ class StreamLoader:
         self.stream, self._cut, self._run = stream, cut, run or self.batches
         self._position = Position(epoch)
         self._restored = False  # whether the position comes from a saved state, and nothing was taken since
-        self._moves = 0  # how often running loops were told to go on elsewhere
+        self._moves = 0  # how often running loops were moved to another position
         self._stats = Stats()
         self.tokens = 0
 

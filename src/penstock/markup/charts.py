@@ -50,14 +50,14 @@ def linear_bins(values: NDArray[Any], most: int = 24) -> list[Bin]:
     if not len(values):
         return []
     low, high = float(values.min()), float(values.max())
-    whole = bool(np.issubdtype(np.asarray(values).dtype, np.integer))
-    width = _nice((high - low + whole) / most) if high > low else 1.0
-    width = max(width, 1.0) if whole else width
+    integers = bool(np.issubdtype(np.asarray(values).dtype, np.integer))
+    width = _nice((high - low + integers) / most) if high > low else 1.0
+    width = max(width, 1.0) if integers else width
     first = int(np.floor(low / width))
     numbers = np.floor(np.asarray(values, np.float64) / width).astype(np.int64) - first
     counts = np.bincount(numbers).tolist()
     edges = [(first + i) * width for i in range(len(counts) + 1)]
-    if whole:
+    if integers:
         return [(int(a), int(b) - 1, n) for a, b, n in zip(edges, edges[1:], counts, strict=False)]
     return [(round(a, 9), round(b, 9), n) for a, b, n in zip(edges, edges[1:], counts, strict=False)]
 

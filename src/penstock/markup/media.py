@@ -43,13 +43,13 @@ def wav(samples: NDArray[Any], rate: int) -> bytes:
     """
     channels = 1 if samples.ndim == 1 else samples.shape[1]
     with np.errstate(invalid="ignore"):
-        whole = np.clip(np.nan_to_num(np.asarray(samples, np.float32)) * 32767, -32768, 32767).astype("<i2")
+        pcm = np.clip(np.nan_to_num(np.asarray(samples, np.float32)) * 32767, -32768, 32767).astype("<i2")
     file = io.BytesIO()
     with wave.open(file, "wb") as out:
         out.setnchannels(channels)
         out.setsampwidth(2)
         out.setframerate(rate)
-        out.writeframes(whole.tobytes())
+        out.writeframes(pcm.tobytes())
     return file.getvalue()
 
 

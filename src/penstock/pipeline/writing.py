@@ -29,7 +29,7 @@ class WriteVerbs(Verbs):
     ) -> Written:  # fmt: skip
         """Writes the rows of the first epoch as files, in a folder or URL. Run again after an interruption it resumes.
 
-        Rejected records are left out. A shard appears complete or not at all; the same pipeline gives the same bytes.
+        Rejected records are left out. A shard appears complete or not at all; the same pipeline writes the same bytes.
 
         Args:
             format: "store" is a token store: rows with `input_ids` are its documents, with their other columns; texts

@@ -282,9 +282,3 @@ def _decode(buffer: Any) -> str | NoText | None:
         return buffer.to_pybytes().decode("utf-8")  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
         return NoText(f"bytes that are not UTF-8 ({error.reason} at byte {error.start})")
-
-
-def column_bytes(group: Any, name: str) -> int:
-    """Decoded bytes of one column of a row group, by the footer."""
-    parts = (group.column(i) for i in range(group.num_columns))
-    return int(sum(p.total_uncompressed_size for p in parts if p.path_in_schema.partition(".")[0] == name))

@@ -106,7 +106,7 @@ def fetch(
 
         def take(number: int, answer: memoryview) -> None:
             request = requests[number]
-            del open_claims[number]  # `_keep` gives back what was reserved for it
+            del open_claims[number]  # `_keep` returns what was reserved for it
             try:
                 _keep(cache, request, answer, seconds=keep)
             except BaseException:

@@ -1,7 +1,7 @@
 """Which stream positions were consumed before an interruption, in a few numbers.
 
 Workers and ranks take turns over the positions, and a run may stop in the middle of a turn. A `Layer` describes one
-run: it numbers the positions that earlier runs left from 0, gives position i to worker (i // world) % workers, and
+run: it numbers the positions that earlier runs left from 0, assigns position i to worker (i // world) % workers, and
 holds the `rounds` that each worker completed (a round is one position for each of `world` ranks). `start` is the number
 of leading positions that are dropped from the layer because all of them are consumed.
 

@@ -192,9 +192,9 @@ def _shot(src: str, alt: str, title: str, pixels: NDArray[Any], kind: str, box: 
 
 def _picture(picture: Picture, row: Row, where: Where) -> Html:
     height, width = picture.after.shape[:2]
-    told = f"delivered, {width} × {height} pixels" + (f"; {picture.note}" if picture.note else "")
+    caption = f"delivered, {width} × {height} pixels" + (f"; {picture.note}" if picture.note else "")
     after = _shot(
-        where["after", picture.name], f"{picture.name} of row {row.number}, {told}", told, picture.after, "shot"
+        where["after", picture.name], f"{picture.name} of row {row.number}, {caption}", caption, picture.after, "shot"
     )
     if picture.before is None:
         return tag("div", after, class_="pair")

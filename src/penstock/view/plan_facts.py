@@ -166,8 +166,8 @@ def _mixture(definition: Definition) -> dict[str, list[tuple[float, float]]]:
     if not isinstance(node, Mixed) or not isinstance(definition.origin, Combined):
         return {}
     origin = definition.origin
-    given = origin.names if isinstance(origin, Mix) else ()
-    names = list(given) or [_branch_name(number, branch) for number, branch in enumerate(origin.branches)]
+    named = origin.names if isinstance(origin, Mix) else ()
+    names = list(named) or [_branch_name(number, branch) for number, branch in enumerate(origin.branches)]
     return shares_over_time(node.mixture, names, node.size)
 
 

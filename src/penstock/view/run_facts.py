@@ -79,7 +79,7 @@ class RunFacts:
 
     @property
     def rows_per_second(self) -> float:
-        """Over the whole run."""
+        """Over the full run."""
         return self.rows / self.seconds if self.seconds > 0 else 0.0
 
     @property

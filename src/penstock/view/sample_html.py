@@ -43,15 +43,15 @@ def card(samples: Samples, one: Sample, wanted: str = "") -> Html:
 
 def _image(one: Sample) -> Html:
     shape = f"{one.values.get('width', '?')} × {one.values.get('height', '?')}"
-    told = [one.where, tag("br"), shape if not one.error else tag("span", excerpt(one.error, 160), class_="bad")]
+    caption = [one.where, tag("br"), shape if not one.error else tag("span", excerpt(one.error, 160), class_="bad")]
     if "class" in one.values:
-        told += [tag("br"), tag("b", one.values["class"])]
+        caption += [tag("br"), tag("b", one.values["class"])]
     picture = None
     if not one.error:
         large = f"/data/image?n={one.number}&side=1200"
         img = tag("img", src=f"/data/image?n={one.number}", alt=one.where, loading="lazy", width=240, height=240)
         picture = tag("a", img, href=large)
-    return tag("figure", picture, tag("figcaption", told))
+    return tag("figure", picture, tag("figcaption", caption))
 
 
 def recording(number: int, name: str, values: dict[str, Any], field: str = "") -> Html:

@@ -214,9 +214,9 @@ def _error(error: PenstockError) -> Html:
 
 
 def _failure(error: Exception) -> Html:
-    told = tag("p", f"{type(error).__name__}: {str(error)[:500]}", class_="bad")
+    message = tag("p", f"{type(error).__name__}: {str(error)[:500]}", class_="bad")
     note = tag("p", "The terminal shows where. This is a defect of the viewer: please report it.", class_="note")
-    return join([tag("h1", "The page failed"), tag("section", told, note)])
+    return join([tag("h1", "The page failed"), tag("section", message, note)])
 
 
 def _bind(port: int) -> socket.socket:

@@ -108,9 +108,9 @@ def _lengths(samples: Samples, looked: list[Sample]) -> tuple[NDArray[Any], str]
         note = "" if len(numbers) == len(samples) else f"of {len(numbers):,} documents in runs that are evenly spaced"
         return samples.source.lengths(numbers), note
     good = [one.length for one in looked if not one.error]
-    whole = samples.unit != "seconds"
+    integers = samples.unit != "seconds"
     note = "" if len(looked) == len(samples) else f"of {len(good):,} {samples.what} that were looked at"
-    return np.array(good, np.int64 if whole else np.float64), note
+    return np.array(good, np.int64 if integers else np.float64), note
 
 
 def _balances(samples: Samples, looked: list[Sample]) -> Any:
