@@ -177,10 +177,10 @@ def _duplicates(found: Survey, samples: Samples) -> Html:
         for same in found.duplicates[:_SHOWN]
     ]
     exact = "length and first tokens" if samples.kind == "tokens" else "content"
-    result = f"{more:,} exact duplicates (same {exact}); {found.share}" if more else f"none found; {found.share}"
+    text = f"{more:,} exact duplicates (same {exact}); {found.share}" if more else f"none found; {found.share}"
     left = len(found.duplicates) - _SHOWN
     rest = tag("p", f"and {left:,} more groups", class_="note") if left > 0 else None
-    return tag("section", tag("h2", "Duplicates"), tag("p", result, class_="note"), tag("table", rows) if rows else None,
+    return tag("section", tag("h2", "Duplicates"), tag("p", text, class_="note"), tag("table", rows) if rows else None,
                rest)  # fmt: skip
 
 
