@@ -209,12 +209,13 @@ class WrapperNode(Node):
     """A node over one child with the same content; steps override what they change: `pick`, `size`, `facts`."""
 
     changes_rows: ClassVar[bool] = False
+    moves_rows: ClassVar[bool] = False  # row n is not made of the child's row n: set where a class defines `pick`
 
     def __init__(self, child: Node) -> None:
         self.child = child
         self.size = child.size
         facts = replace(child.facts, stretches=None)
-        if not self.changes_rows or type(self).pick is not WrapperNode.pick:
+        if not self.changes_rows or self.moves_rows:
             facts = replace(facts, blocks=None, numbered=False, spares=None)
         self.facts = facts
         self.spares = facts.spares
@@ -226,6 +227,7 @@ class WrapperNode(Node):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        cls.moves_rows = cls.moves_rows or "pick" in cls.__dict__
         if "fetch" in cls.__dict__ and not cls.changes_rows:
             raise TypeError(f"{cls.__name__} changes the content of rows: derive it from ContentNode")
 
