@@ -48,3 +48,8 @@ def test_the_helpers_can_fail() -> None:
         assert_exact_resume(make)
     with pytest.raises(AssertionError, match="values of column 'x' differ"):
         assert_elastic(make)
+
+
+def test_a_pipeline_too_short_for_the_other_batch_size_is_named() -> None:
+    with pytest.raises(AssertionError, match="4 rows are left .* pass other_batch="):
+        assert_elastic(lambda b: ps.from_arrays({"x": range(8)}).batch(b, remainder="short"), batch=4, worlds=(1, 2))

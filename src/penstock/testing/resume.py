@@ -162,6 +162,10 @@ def assert_elastic(
     batches(loader, half)
     state = json.loads(json.dumps(loader.state_dict()))
     rest = concat(want[half:])
+    if rows_of(rest) < other_batch:
+        raise AssertionError(
+            f"{rows_of(rest)} rows are left after half of the batches: pass other_batch= of at most that, or None"
+        )
     for world in worlds:
         if other_batch % world:
             continue
