@@ -9,6 +9,8 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.common import curve, judge, save, table
 
-COUNTS, TOKENS, LENGTH, ROWS, FILES = (4, 1_000, 10_000), 120_000_000, 128, 32, 1024
+COUNTS, TOKENS, LENGTH, ROWS, BATCHES, FILES = (4, 1_000, 10_000), 120_000_000, 128, 32, 1024, 1024
 
 
 def write_store(folder: Path, shards: int) -> None:
@@ -43,43 +45,78 @@ def write_store(folder: Path, shards: int) -> None:
     write_manifest(folder, [replace(info, name=f"{number:05d}.tokens") for number in range(shards)])
 
 
-def measure(folder: str) -> dict[str, float]:
-    """Runs in a process of its own, with a limit on open files: processor microseconds a batch, least of several."""
+def measure(folders: dict[int, str]) -> dict[str, dict[int, float]]:
+    """Runs in a process of its own, with a limit on open files: processor microseconds a batch, least of several.
+
+    The stores take turns. `bare` is the same gather with all addresses known, without looking whether files were cut.
+    """
     import resource
-    import time
 
     import penstock as ps
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
-    began = time.process_time()
-    loader = ps.open_store(folder).windows(LENGTH).shuffle(seed=1).batch(ROWS).to_numpy(threads=0)
-    opened = time.process_time() - began
-    run = iter(loader)
-    for _ in islice(run, 2500):  # nearly every shard has been opened and verified once
-        pass
-    found = []
-    for _ in range(5):
+    ps.open_store(folders[COUNTS[0]]).windows(LENGTH).batch(ROWS).to_numpy(threads=0)  # imports
+    opened, turns, bare = {}, {}, {}
+    for count, folder in folders.items():
         began = time.process_time()
-        for _ in islice(run, 400):
+        run = iter(ps.open_store(folder).windows(LENGTH).shuffle(seed=1).batch(ROWS).to_numpy(threads=0))
+        opened[count] = 1e3 * (time.process_time() - began)
+        for _ in islice(run, 2500):  # nearly every shard has been opened and verified once
             pass
-        found.append(1e6 * (time.process_time() - began) / 400)
-    return {"batch": min(found), "open": 1e3 * opened}
+        turns[count] = [run]
+        bare[count] = [bare_gather(folder)]
+    for _ in range(9):
+        for costs in (turns, bare):
+            for each in costs.values():
+                began = time.process_time()
+                for _ in islice(each[0], BATCHES):
+                    pass
+                each.append(1e6 * (time.process_time() - began) / BATCHES)
+    return {
+        "batch": {count: min(each[1:]) for count, each in turns.items()},
+        "bare": {count: min(each[1:]) for count, each in bare.items()},
+        "open": opened,
+    }
+
+
+def bare_gather(folder: str) -> Iterator[Any]:
+    """Windows at random of maps that are open, in blocks of 64 batches, widened batch by batch."""
+    from penstock.store.arrays import row_view
+    from penstock.store.reader import TokenStore
+
+    store, random = TokenStore(folder), np.random.default_rng(0)
+    starts = LENGTH * random.integers(0, TOKENS // LENGTH - 1, 10 * BATCHES * ROWS)
+    part, local, left = store.places(starts)
+    part, local = part[left > LENGTH], local[left > LENGTH]
+    view, at = row_view(store.ready(part, local, LENGTH + 1), part, local, LENGTH + 1, store.dtype) or (None, None)
+    assert view is not None
+    out = np.empty((2, ROWS, LENGTH), np.int64)
+    while True:
+        for begin in range(0, len(at) - 64 * ROWS, 64 * ROWS):
+            rows = view[at[begin : begin + 64 * ROWS]].view(store.dtype).reshape(64, ROWS, LENGTH + 1)
+            for batch in rows:
+                np.copyto(out[0], batch[:, :-1])
+                np.copyto(out[1], batch[:, 1:])
+                yield out
 
 
 def run() -> dict[str, Any]:
-    found: dict[int, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
         for count in COUNTS:
             write_store(Path(name) / str(count), count)
-        for count in COUNTS:
-            call = [sys.executable, "-P", __file__, "--measure", str(Path(name) / str(count))]
-            found[count] = json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
+        call = [sys.executable, "-P", __file__, "--measure", name]
+        measured = json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
+    found = {what: {int(count): cost for count, cost in costs.items()} for what, costs in measured.items()}
     few, many = COUNTS[0], COUNTS[-1]
-    batches = {count: cost["batch"] for count, cost in found.items()}
+    batches, bare = found["batch"], found["bare"]
     curves = [
         curve(f"a batch of {ROWS} windows, over shards, {FILES:,} files", "us", batches, "1.5 of few"),
-        curve("opening a store, over shards", "ms", {count: cost["open"] for count, cost in found.items()}),
+        curve("the same gather with all addresses known", "us", bare),
+        curve("opening a store, over shards", "ms", found["open"]),
     ]
+    print(
+        f"  the loader over the bare gather: {batches[few] / bare[few]:.2f} at {few}, {batches[many] / bare[many]:.2f}"
+    )
     targets = [judge(f"a batch at {many:,} shards over one at {few}", batches[many] / batches[few], 1.5, most=True)]
     table("targets", targets, ("what", "found", "wanted", ""))
     facts = {"curves": curves, "targets": targets}
@@ -89,6 +126,6 @@ def run() -> dict[str, Any]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        print(json.dumps(measure(sys.argv[2])))
+        print(json.dumps(measure({count: str(Path(sys.argv[2]) / str(count)) for count in COUNTS})))
     else:
         run()

@@ -134,13 +134,15 @@ class OpenArrays:
     def need(self, part: Part) -> ArrayTable:
         """Returns a table in which these parts are open."""
         table = self._table
-        if table.has(part):
+        if len(table.arrays) <= self._max_open and table.has(part):  # more are open after a call that needed more
             return table
         with self._lock:
             table = self._table
             wanted = [part] if isinstance(part, int) else distinct(part).tolist()
             missing = [p for p in wanted if p not in table.arrays]
             opened = len(table.arrays)
+            if not missing and opened <= max(self._max_open, len(wanted)):
+                return table
             may_stay = min(self._max_open, opened + maps_left()) - len(missing)
             if opened > may_stay:
                 newest = list(table.arrays)[opened - max(0, may_stay * 3 // 4) :]

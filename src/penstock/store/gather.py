@@ -183,7 +183,12 @@ def _gather_at(parts: Parts, starts: I64, length: int, places: tuple[I64, I64, I
     if not crossing.any():
         return windows(parts.ready(part, local, length), part, local, length, parts.dtype)
     rows = np.flatnonzero(crossing)
-    first = part[rows], local[rows], left[rows]
+    here = left[rows]
+    next_part, next_local, next_left = parts.places(starts[rows] + here)
+    long = bool((local[rows] + here >= length).all() and (next_left >= length).all())
+    if long and not isinstance(parts, StableReads):
+        return _gather_pairs(parts, length, (part, local), rows, here, (next_part, next_local))
+    first = part[rows], local[rows], here
     if len(rows) == len(starts):
         out = np.empty((len(starts), length), parts.dtype)
     else:  # crossing rows read another row's tokens first, so that all rows are one call; `_join` overwrites them
@@ -192,6 +197,26 @@ def _gather_at(parts: Parts, starts: I64, length: int, places: tuple[I64, I64, I
         out = windows(parts.ready(part, local, length), part, local, length, parts.dtype)
     _join(parts, starts[rows], first, out, rows)
     return out
+
+
+def _gather_pairs(
+    parts: Parts, length: int, places: tuple[I64, I64], rows: I64, here: I64, rest: tuple[I64, I64]
+) -> NDArray[Any]:
+    """Returns windows of which `rows` have `here` tokens in one part and the rest at the start of the next.
+
+    Both parts have `length` tokens at least: the last of one and the first of the next are read beside all other
+    windows in one call, and then joined. Only the tokens of the window are verified; the others are dropped.
+    """
+    n, missing = len(places[0]), length - here
+    part, local = np.concatenate((places[0], rest[0])), np.concatenate((places[1], rest[1]))
+    lengths = np.full(len(part), length)
+    lengths[rows], lengths[n:] = here, missing
+    table = parts.ready(part, local, lengths)
+    local[rows] -= missing
+    out = windows(table, part, local, length, parts.dtype)
+    both = np.concatenate((out[rows], out[n:]), axis=1)
+    out[rows] = both[np.arange(len(rows))[:, None], missing[:, None] + np.arange(length)]
+    return out[:n]
 
 
 def _join(parts: Parts, starts: I64, first: tuple[I64, I64, I64], out: NDArray[Any], rows: I64) -> None:

@@ -201,21 +201,23 @@ class GroupedShards(ShardList):
         )
         self.total_bytes = sum(g.bytes for g in groups)
         self.files = {index.name: index.size}
-        self.token_edges, self.document_edges = self._spread(self._group_tokens), self._spread(self._group_documents)
+        super().__init__(self._spread(self._group_tokens), self._spread(self._group_documents))
         self._entries: dict[int, _Entries] = {}
         self._loaded = np.zeros(len(groups), bool)
         self._complete = False
         self._lock = threading.Lock()
 
     def of_token(self, positions: I64) -> I64:
-        if not self._complete:
-            self._need(np.searchsorted(self._group_tokens, positions, "right") - 1)
-        return super().of_token(positions)
+        if self._complete:
+            return super().of_token(positions)
+        self._need(np.searchsorted(self._group_tokens, positions, "right") - 1)
+        return np.searchsorted(self.token_edges, positions, "right") - 1
 
     def of_document(self, numbers: I64) -> I64:
-        if not self._complete:
-            self._need(np.searchsorted(self._group_documents, numbers, "right") - 1)
-        return super().of_document(numbers)
+        if self._complete:
+            return super().of_document(numbers)
+        self._need(np.searchsorted(self._group_documents, numbers, "right") - 1)
+        return np.searchsorted(self.document_edges, numbers, "right") - 1
 
     def read_all(self) -> None:
         if not self._complete:

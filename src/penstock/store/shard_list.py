@@ -12,6 +12,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.store.part_search import PartSearch
 from penstock.store.writer import ShardInfo
 
 I64 = NDArray[np.int64]
@@ -30,6 +31,10 @@ class ShardList(Sequence[ShardInfo]):
     total_bytes: int
     files: Mapping[str, int]  # the files that hold the list, beside the manifest, and their sizes
 
+    def __init__(self, token_edges: I64, document_edges: I64) -> None:
+        self.token_edges, self.document_edges = token_edges, document_edges
+        self._search_tokens, self._search_documents = PartSearch(token_edges), PartSearch(document_edges)
+
     @property
     def tokens(self) -> int:
         return int(self.token_edges[-1])
@@ -40,11 +45,11 @@ class ShardList(Sequence[ShardInfo]):
 
     def of_token(self, positions: I64) -> I64:
         """Returns the shard of each token; positions are inside the stream."""
-        return np.searchsorted(self.token_edges, positions, "right") - 1
+        return self._search_tokens(positions)
 
     def of_document(self, numbers: I64) -> I64:
         """Returns the shard of each document; numbers are below `documents`."""
-        return np.searchsorted(self.document_edges, numbers, "right") - 1
+        return self._search_documents(numbers)
 
     def read_all(self) -> None:
         """Makes the edges of all shards exact."""
@@ -96,8 +101,10 @@ class ListedShards(ShardList):
         self.page_bytes = self._entries[0].page_bytes
         self.total_bytes = sum(s.bytes for s in self._entries)
         self.files = {}
-        self.token_edges = np.cumsum([0, *(s.tokens for s in self._entries)], dtype=np.int64)
-        self.document_edges = np.cumsum([0, *(s.documents for s in self._entries)], dtype=np.int64)
+        super().__init__(
+            np.cumsum([0, *(s.tokens for s in self._entries)], dtype=np.int64),
+            np.cumsum([0, *(s.documents for s in self._entries)], dtype=np.int64),
+        )
 
     def entry(self, number: int) -> ShardInfo:
         return self._entries[number]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from penstock.store import gather
 from penstock.store.arrays import ArrayTable, Part
 from penstock.store.doctable import check_range
+from penstock.store.part_search import PartSearch
 
 
 class TokenStream(ABC):
@@ -19,6 +20,7 @@ class TokenStream(ABC):
 
     def __init__(self, bounds: NDArray[np.int64], dtype: np.dtype[Any], vocab_size: int | None) -> None:
         self._bounds, self._dtype, self._vocab_size = bounds, dtype, vocab_size
+        self._search = PartSearch(bounds)
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -54,7 +56,7 @@ class TokenStream(ABC):
 
     def part_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the part of each position; the bounds of these parts are exact from then on."""
-        return np.searchsorted(self._bounds, positions, "right") - 1
+        return self._search(positions)
 
     def places(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Returns the part of each position, the place in it, and the number of tokens from there to its end."""
