@@ -32,6 +32,10 @@ def lengthened(record: dict) -> dict:
     return {"x": record["x"], "input_ids": ids, "weight": ids / 2 + record["x"]}
 
 
+def long_enough(record: dict) -> bool:
+    return len(record["input_ids"]) > 8
+
+
 def weighted() -> Pipeline:
     """A token store with columns beside its tokens."""
     folder = Path(os.environ["PENSTOCK_CACHE"]) / "weighted"
@@ -84,6 +88,18 @@ VERBS: dict[str, Callable[[int], Pipeline]] = {
     ),
     "windows with columns": lambda b: (
         weighted().windows(16, stride=7, columns=["weight", "x"]).shuffle(seed=1, block=8, window=2).batch(b)
+    ),
+    "windows of chosen documents": lambda b: (
+        ps.concat([tokens(), tokens().filter(long_enough, exact=True)]).skip(2).windows(16, stride=9).shuffle(seed=1)
+    ).batch(b),
+    "packs of a part of a concat, with columns": lambda b: (
+        weighted()
+        .concat(weighted())
+        .split({"train": 0.7, "val": 0.3}, seed=2)["train"]
+        .pack(48, columns=["weight"])
+        .drop("position_ids")
+        .shuffle(seed=1)
+        .batch(b)
     ),
     "columns": lambda b: numbers().shuffle(seed=2).rename({"x": "z"}).select("z", "y").batch(b).drop("y"),
     "columns of windows": lambda b: (

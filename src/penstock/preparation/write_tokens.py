@@ -22,6 +22,7 @@ from penstock.preparation.run import Prepared, make_store
 from penstock.preparation.tokenize import skip_policy
 from penstock.sources.base import TextSource, TokenSource
 from penstock.sources.lines import Chunk
+from penstock.sources.token_documents import same_tokenizer
 from penstock.store.layout import token_dtype
 
 IDS = f"{ROW}input_ids"
@@ -107,15 +108,8 @@ def _one_origin(definition: Definition) -> TokenSource | None:
     sources = [one for one in found if isinstance(one, TokenSource)]
     if not sources or len(sources) < len(found):
         return None
-    first, kinds = sources[0], [_identity(one) for one in sources]
-    for kind in kinds[1:]:
-        if kind != kinds[0]:
-            raise UsageError(
-                "tokens of one tokenizer in a store",
-                got=f"{kinds[0]} and {kind}",
-                fix="tokenise the texts again with one tokenizer: penstock prepare, or .tokenize()",
-            )
-    return first
+    same_tokenizer(sources)
+    return sources[0]
 
 
 def _origins(definition: Definition) -> Iterator[object]:
@@ -124,19 +118,6 @@ def _origins(definition: Definition) -> Iterator[object]:
             yield from _origins(branch)
     else:
         yield definition.origin
-
-
-def _identity(source: TokenSource) -> str:
-    facts = source.describe()
-    known = facts.get("tokenizer")
-    name = (
-        " ".join(f"{k} {v}" for k, v in known.items() if k in ("kind", "name", "sha256"))
-        if isinstance(known, dict)
-        else ""
-    )
-    return (
-        f"{name or 'tokens of an unknown tokenizer'}, vocabulary {source.vocab_size}, end token {facts.get('eos_id')}"
-    )
 
 
 def _ragged_ids(columns: Columns) -> Ragged:

@@ -20,6 +20,7 @@ from penstock.order.ragged_index import I64, prefix, ranges
 from penstock.sources.base import ColumnReader, TokenSource
 from penstock.steps.facts import RowFacts
 from penstock.steps.loss_runs import IGNORE, RUNS
+from penstock.steps.need_tokens import own_documents
 from penstock.steps.node import ContentNode, Node, Reads
 from penstock.steps.picks import Picks
 from penstock.steps.rows import ChangedRows, Memory, Read, Rows
@@ -78,11 +79,14 @@ class Aligned(ContentNode):
         return lambda start, stop: AlignedRows(read(start, stop), self)
 
     def reads(self, picks: Picks) -> Iterator[Reads]:
-        names = tuple(name for name, _ in self.fills)
+        names, leaves = tuple(name for name, _ in self.fills), list(self.leaves())
+
+        def documents() -> I64:
+            return np.unique(self.pieces(picks).documents)
+
         for each in self.child.reads(picks):
-            yield each._replace(
-                documents=lambda: np.unique(self.pieces(picks).documents), columns=tuple({*each.columns, *names})
-            )
+            mine = own_documents(self.source, leaves, each.leaf, documents)
+            yield each._replace(documents=mine, columns=tuple({*each.columns, *names}))
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         return self.child.explain(picks) | {"columns": [name for name, _ in self.fills]}

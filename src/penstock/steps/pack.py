@@ -28,7 +28,7 @@ from penstock.steps import loss_runs
 from penstock.steps.aligned import Aligned, Fill, Fills, Placed, as_fills
 from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.facts import Bounds
-from penstock.steps.need_tokens import need_tokens
+from penstock.steps.need_tokens import need_tokens, token_reads
 from penstock.steps.node import ContentNode, Node, Reads
 from penstock.steps.pack_layout import Holes, PackLayout, Places, Table, holes_between, sequences_of
 from penstock.steps.pack_rows import PackedBatchColumns, PackMaker, PackRows
@@ -156,8 +156,7 @@ class _Packed(ContentNode):
         pieces, table = layout.pieces, layout.table
         lengths = table.lengths[pieces].copy()
         lengths[np.array(table.follow[layout.follow], np.int64) - pieces.start] += 1  # the label of the last token
-        for leaf in self.leaves():
-            yield Reads(leaf, table.begins[pieces], lengths)
+        return token_reads(list(self.leaves()), self.source, table.begins[pieces], lengths)
 
     def left_out(self) -> dict[str, int]:
         if not isinstance(self.plan, PackPlan):

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.order.ragged_index import I64, prefix, ranges
-from penstock.sources.base import SpanReader, TokenParts, TokenSource
-from penstock.store.gather import StableReads, gather_rows
+from penstock.order.ragged_index import I64, ranges
+from penstock.sources.base import TokenParts, TokenSource
+from penstock.sources.token_documents import read_pieces
+from penstock.store.gather import StableReads
 
 if TYPE_CHECKING:
     from penstock.steps.pack_layout import PackLayout
@@ -110,20 +111,7 @@ class Tokens:
         table, pieces = layout.table, layout.pieces
         begins, lengths = table.begins[pieces], table.lengths[pieces]
         out = np.full(len(layout) * table.length + 1, self.pad[0], self.dtype)
-        out[ranges(table.at[pieces] - layout.first, lengths)] = self._gather(begins, lengths)
+        out[ranges(table.at[pieces] - layout.first, lengths)] = read_pieces(self.source, begins, lengths)
         follow = table.follow[layout.follow]
         after = self.source.gather(table.begins[follow] + table.lengths[follow], 1)[:, 0].tolist() if follow else []
         return out, after
-
-    def _gather(self, begins: I64, lengths: I64) -> NDArray[Any]:
-        """The tokens of pieces one after another."""
-        if self.parts is not None:
-            return gather_rows(self.parts, begins, lengths)[0]
-        if isinstance(self.source, SpanReader):
-            return self.source.spans(begins, lengths)
-        edges = prefix(lengths)
-        out = np.empty(int(edges[-1]), self.source.dtype)
-        for length in np.unique(lengths).tolist():  # a source of the user's: one call for each length
-            mine = np.flatnonzero(lengths == length)
-            out[edges[mine][:, None] + np.arange(length)] = self.source.gather(begins[mine], length)
-        return out

@@ -22,7 +22,7 @@ from penstock.steps import loss_runs
 from penstock.steps.aligned import Aligned, Fills, Placed, as_fills, window_pieces
 from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.facts import Bounds
-from penstock.steps.need_tokens import need_tokens
+from penstock.steps.need_tokens import need_tokens, token_reads
 from penstock.steps.node import ContentNode, Fetched, Node, Reads
 from penstock.steps.picks import I64, Epoch, Picks
 from penstock.steps.rows import Memory, Read
@@ -142,8 +142,8 @@ class _Windowed(ContentNode):
         return lambda a, b: np.ascontiguousarray(source.gather(starts[a:b], wide))
 
     def reads(self, picks: Picks) -> Iterator[Reads]:
-        for leaf in self.leaves():
-            yield Reads(leaf, order.starts(picks.record, self.stride), np.full(len(picks), self.length + 1))
+        starts = order.starts(picks.record, self.stride)
+        return token_reads(list(self.leaves()), self.source, starts, np.full(len(picks), self.length + 1))
 
     def left_out(self) -> dict[str, int]:
         seen = ((self.size or 0) - 1) * self.stride + self.length + 1
@@ -185,8 +185,8 @@ class _Masked(_Windowed):
             first, last = (self.source.documents_at(p) for p in (begin, begin + self.length - 1))
             return np.unique(ranges(first, last - first + 1))
 
-        for each in super().reads(picks):
-            yield each._replace(documents=documents, columns=(loss_runs.RUNS,))
+        starts, lengths = order.starts(picks.record, self.stride), np.full(len(picks), self.length + 1)
+        return token_reads(list(self.leaves()), self.source, starts, lengths, documents, (loss_runs.RUNS,))
 
     def fetch(self, picks: Picks) -> Fetched:
         begin = order.starts(picks.record, self.stride)
