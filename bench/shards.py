@@ -1,10 +1,11 @@
-"""Random windows of a store of 10,000 shards beside one of 4, in a process that may open 1,024 files.
+"""Random windows of 10,000 shards, and records of 10,000 gzip files, beside 4, in a process that may open 1,024 files.
 
 python -m bench shards
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.common import curve, judge, save, table
 
 COUNTS, TOKENS, LENGTH, ROWS, BATCHES, FILES = (4, 1_000, 10_000), 120_000_000, 128, 32, 1024, 1024
+RECORDS = 100_000
 
 
 def write_store(folder: Path, shards: int) -> None:
@@ -45,6 +47,15 @@ def write_store(folder: Path, shards: int) -> None:
     write_manifest(folder, [replace(info, name=f"{number:05d}.tokens") for number in range(shards)])
 
 
+def write_lines(folder: Path, files: int) -> None:
+    """The same records of JSON in `files` gzip files."""
+    folder.mkdir()
+    each = RECORDS // files
+    for number in range(files):
+        lines = (json.dumps({"text": f"record {row} " * 12}) for row in range(number * each, (number + 1) * each))
+        (folder / f"{number:05d}.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 1))
+
+
 def measure(folders: dict[int, str]) -> dict[str, dict[int, float]]:
     """Runs in a process of its own, with a limit on open files: processor microseconds a batch, least of several.
 
@@ -56,7 +67,7 @@ def measure(folders: dict[int, str]) -> dict[str, dict[int, float]]:
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
     ps.open_store(folders[COUNTS[0]]).windows(LENGTH).batch(ROWS).to_numpy(threads=0)  # imports
-    opened, turns, bare = {}, {}, {}
+    opened, turns, bare, lines = {}, {}, {}, {}
     for count, folder in folders.items():
         began = time.process_time()
         run = iter(ps.open_store(folder).windows(LENGTH).shuffle(seed=1).batch(ROWS).to_numpy(threads=0))
@@ -65,16 +76,20 @@ def measure(folders: dict[int, str]) -> dict[str, dict[int, float]]:
             pass
         turns[count] = [run]
         bare[count] = [bare_gather(folder)]
+        records = ps.read_jsonl(f"{folder}-gzip/*").shuffle(seed=1).repeat(None).batch(ROWS)
+        lines[count] = [iter(records.to_numpy(threads=0))]
+        next(lines[count][0])
     for _ in range(9):
-        for costs in (turns, bare):
+        for costs, batches in ((turns, BATCHES), (bare, BATCHES), (lines, BATCHES // 8)):
             for each in costs.values():
                 began = time.process_time()
-                for _ in islice(each[0], BATCHES):
+                for _ in islice(each[0], batches):
                     pass
-                each.append(1e6 * (time.process_time() - began) / BATCHES)
+                each.append(1e6 * (time.process_time() - began) / batches)
     return {
         "batch": {count: min(each[1:]) for count, each in turns.items()},
         "bare": {count: min(each[1:]) for count, each in bare.items()},
+        "lines": {count: min(each[1:]) for count, each in lines.items()},
         "open": opened,
     }
 
@@ -104,20 +119,24 @@ def run() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         for count in COUNTS:
             write_store(Path(name) / str(count), count)
+            write_lines(Path(name) / f"{count}-gzip", count)
         call = [sys.executable, "-P", __file__, "--measure", name]
         measured = json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
     found = {what: {int(count): cost for count, cost in costs.items()} for what, costs in measured.items()}
     few, many = COUNTS[0], COUNTS[-1]
-    batches, bare = found["batch"], found["bare"]
+    batches, bare, lines = found["batch"], found["bare"], found["lines"]
     curves = [
         curve(f"a batch of {ROWS} windows, over shards, {FILES:,} files", "us", batches, "1.5 of few"),
         curve("the same gather with all addresses known", "us", bare),
+        curve(f"a batch of {ROWS} records of JSON, over gzip files", "us", lines, "1.5 of few"),
         curve("opening a store, over shards", "ms", found["open"]),
     ]
-    print(
-        f"  the loader over the bare gather: {batches[few] / bare[few]:.2f} at {few}, {batches[many] / bare[many]:.2f}"
-    )
-    targets = [judge(f"a batch at {many:,} shards over one at {few}", batches[many] / batches[few], 1.5, most=True)]
+    ratios = (f"{batches[count] / bare[count]:.2f} at {count:,}" for count in COUNTS)
+    print(f"  the loader over that gather: {', '.join(ratios)}")
+    targets = [
+        judge(f"a batch at {many:,} shards over one at {few}", batches[many] / batches[few], 1.5, most=True),
+        judge(f"a batch of {many:,} gzip files over one of {few}", lines[many] / lines[few], 1.5, most=True),
+    ]
     table("targets", targets, ("what", "found", "wanted", ""))
     facts = {"curves": curves, "targets": targets}
     save("shards", facts)

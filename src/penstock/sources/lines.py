@@ -29,11 +29,12 @@ from penstock.sources.line_index import Index, Wanted, claim_remote, read_remote
 from penstock.sources.line_ranges import checked_cursor, exact_bounds, line_ranges
 from penstock.sources.line_scan import scan_lines
 from penstock.sources.ranges import Cursor, Range
+from penstock.sources.record_spans import RecordTable, Spans
 from penstock.sources.spool import Spool, Tee
 from penstock.storage import filesystem
 from penstock.storage.ranges_ahead import RangesAhead
 from penstock.storage.sizes import PAGE
-from penstock.store.doctable import check_range
+from penstock.store.arrays import distinct
 
 Position = tuple[int, int, int]
 """File number, 1-based line (or record) in it, byte offset (or row) in it."""
@@ -127,11 +128,11 @@ class LineFiles:
     def _fresh(self) -> None:
         self._lock = threading.Lock()
         self._spool: Spool | None = None
-        self._regions: dict[int, int] = {}  # compressed file -> where its decompressed bytes begin in the spool
+        self._regions = np.full(len(self.paths), -1)  # where the bytes of a decompressed file begin in the spool, or -1
         self._checked: set[int] = set()
         self.ahead = RangesAhead() if any(map(filesystem.scheme, self.paths)) else None
 
-    _built: tuple[list[Index], Ints] | None = None
+    _built: RecordTable | None = None
 
     def kind(self, file: int) -> str:
         """How a file is compressed, looked at when it is first needed."""
@@ -193,17 +194,18 @@ class LineFiles:
     @property
     def index(self) -> list[Index]:
         """One index per file, built on first use."""
-        return self._indexed()[0]
+        return self._indexed().indexes
 
-    def _indexed(self) -> tuple[list[Index], Ints]:
-        """The indexes, and the number of the first record of each file (with the total at the end)."""
+    def _indexed(self) -> RecordTable:
+        """Where the records of all files are."""
         if self._built is None:
             with self._lock:
                 if self._built is None:
                     self._drop_spool()  # what an attempt that failed has left
                     ahead = self._build_remote()
                     indexes = [ahead.get(i) or self._built_again(i) for i in range(len(self.paths))]
-                    self._built = indexes, np.cumsum([0] + [len(i.starts) for i in indexes])
+                    files = [i for i, found in enumerate(self.stamps) if found.size and self.kind(i) != "plain"]
+                    self._built = RecordTable(indexes, files)
         return self._built
 
     def _build(self, file: int) -> Index:
@@ -261,66 +263,70 @@ class LineFiles:
 
     def _unspool(self, file: int) -> None:
         """Drops the region that was written last."""
-        start = self._regions.pop(file, None)
-        if start is not None and self._spool is not None:
+        start = int(self._regions[file])
+        self._regions[file] = -1
+        if start >= 0 and self._spool is not None:
             self._spool.cut(start)
 
     def spooled(self) -> int:
         """Bytes of temporary disk in use."""
         return 0 if self._spool is None else self._spool.size
 
-    def _decompressed(self, file: int) -> tuple[int, int]:
-        """Descriptor and first byte of a compressed file's decompressed copy, made again after unpickling."""
+    def _decompressed(self, files: Ints) -> tuple[int, Ints]:
+        """Descriptor of the copies of compressed files, and where each begins; made again after unpickling."""
         with self._lock:
-            if file not in self._regions:
-                _, stream = self.cutter(file)
-                tee = self._spooling(file, stream)
-                try:
-                    while tee.read(PIECE_BYTES):
-                        pass
-                except DataError:
-                    if self._built is None or not self._built[0][file].damage:
-                        self._unspool(file)
-                        raise
-                except BaseException:
-                    self._unspool(file)
-                    raise
-                finally:
-                    tee.close()
+            for file in distinct(files[self._regions[files] < 0]).tolist():
+                self._decompress(file)
             if self._spool is None:
-                raise DataError("a decompressed copy", where=self.paths[file], fix="report this")
-            return self._spool.handle, self._regions[file]
+                raise DataError("a decompressed copy", where=self.paths[0], fix="report this")
+            return self._spool.handle, self._regions[files]
+
+    def _decompress(self, file: int) -> None:
+        _, stream = self.cutter(file)
+        tee = self._spooling(file, stream)
+        try:
+            while tee.read(PIECE_BYTES):
+                pass
+        except DataError:
+            if self._built is None or not self._built.indexes[file].damage:
+                self._unspool(file)
+                raise
+        except BaseException:
+            self._unspool(file)
+            raise
+        finally:
+            tee.close()
 
     def __len__(self) -> int:
-        return int(self._indexed()[1][-1])
+        return len(self._indexed())
 
     def split(self, indices: NDArray[np.int64]) -> tuple[Ints, Ints]:
         """File and row in the file of each record number."""
-        firsts = self._indexed()[1]
-        check_range(indices, int(firsts[-1]), where=self.paths[0])
-        files = np.searchsorted(firsts, indices, side="right") - 1
-        return files, indices - firsts[files]
+        return self._indexed().split(np.asarray(indices, np.int64), self.paths[0])
 
     def fetch(self, indices: NDArray[np.int64]) -> tuple[list[bytes], list[RecordError]]:
         """The bytes of each record, and the errors of rows that cannot be read (their bytes are empty)."""
         out, errors = [b""] * len(indices), list[RecordError]()
-        wanted = self._all_wanted(indices, errors)
-        for one, datas in zip(wanted, self._read(wanted), strict=True):
-            index, path, quoting, limit = self.index[one.file], self.paths[one.file], self.quoting, self.limit
-            for at, row, data in zip(one.places, one.rows, datas, strict=True):
-                record = record_of(data, self.paragraphs) if quoting is None else quoting.record(data)
-                if len(record) > limit:
-                    error = too_long(path, index.line(row), int(index.starts[row]), self.limit, self.what)
-                    error.row = at
-                    errors.append(error)
-                else:
-                    out[at] = record
+        spans = self._spans(indices, errors)
+        quoting, limit, paragraphs = self.quoting, self.limit, self.paragraphs
+        for at, data in self._read(spans):
+            record = record_of(data, paragraphs) if quoting is None else quoting.record(data)
+            if len(record) > limit:
+                errors.append(self._too_long(int(indices[at]), at))
+            else:
+                out[at] = record
         errors.sort(key=lambda e: e.row)
         return out, errors
 
+    def _too_long(self, number: int, at: int) -> RecordError:
+        found = self.locate(number)
+        error = too_long(found["file"], found["line"], found["offset"], self.limit, self.what)
+        error.row = at
+        return error
+
     def claim_ahead(self, indices: NDArray[np.int64], step: int) -> Callable[[], int]:
         """Requests these records before they are read, see `sources.base.RowsAheadSource`."""
-        wanted = [one for one in self._all_wanted(indices, []) if self._paged(one.file)]
+        wanted = [one for one in self._spans(indices, []).by_file() if self._paged(one.file)]
         return claim_remote(wanted, self.paths, self.stamps, self.index, self.options, self.ahead, step)
 
     @property
@@ -328,49 +334,42 @@ class LineFiles:
         return PAGE if all(self.kind(file) == "plain" for file in range(len(self.paths))) else 0  # else fetched as one
 
     def record_ranges(self, indices: NDArray[np.int64]) -> Ints:
-        return spans_of(self._all_wanted(indices, []))
+        return spans_of(self._spans(indices, []).by_file())
 
-    def _all_wanted(self, indices: NDArray[np.int64], errors: list[RecordError]) -> list[Wanted]:
-        files, rows = self.split(np.asarray(indices, np.int64))
-        return [self._wanted(file, np.flatnonzero(files == file), rows, errors) for file in np.unique(files).tolist()]
+    def _spans(self, indices: NDArray[np.int64], errors: list[RecordError]) -> Spans:
+        """The byte ranges of records; those that are known to be damaged are errors."""
+        found, bad = self._indexed().spans(np.asarray(indices, np.int64), self.paths[0], self.limit + 3)
+        for at, file, row, start in zip(
+            *(a.tolist() for a in (bad.places, bad.files, bad.rows, bad.starts)), strict=True
+        ):
+            errors.append(self.damaged(file, self.index[file].line(row), start, self.index[file].damage, at))
+        return found
 
-    def _wanted(self, file: int, places: Ints, rows: Ints, errors: list[RecordError]) -> Wanted:
-        """The byte ranges of a file's records; those that are known to be damaged are errors."""
-        index, here = self.index[file], rows[places]
-        last = here + 1 == len(index.starts)
-        if index.damage and last.any():
-            row = len(index.starts) - 1
-            start = int(index.starts[row])
-            errors += [self.damaged(file, index.line(row), start, index.damage, at) for at in places[last].tolist()]
-            places, here, last = places[~last], here[~last], last[~last]
-        starts = index.starts[here].astype(np.int64)
-        stops = np.where(last, index.end, index.starts[here + ~last])
-        # Blank lines after a record belong to its range: only what is read can tell a long record from those.
-        stops = np.minimum(stops, starts + (self.limit + 3))
-        return Wanted(file, list(zip(starts.tolist(), stops.tolist(), strict=True)), places.tolist(), here.tolist())
+    def _read(self, spans: Spans) -> Iterator[tuple[int, bytes]]:
+        """Place and bytes of each range; those of all remote files with one set of concurrent requests."""
+        copied = self._indexed().is_compressed[spans.files]
+        if copied.any():
+            here = spans[copied]
+            handle, base = self._decompressed(here.files)
+            starts, stops, paths = (base + here.starts).tolist(), (base + here.stops).tolist(), self.paths
+            for at, file, start, stop in zip(here.places.tolist(), here.files.tolist(), starts, stops, strict=True):
+                yield at, filesystem.read_at(handle, start, stop, paths[file])
+        if not copied.all():
+            yield from self._read_plain(spans[~copied].by_file())
 
-    def _read(self, wanted: list[Wanted]) -> list[list[bytes]]:
-        """The bytes of each file's ranges; those of all remote files with one set of concurrent requests."""
-        remote = [one for one in wanted if self._paged(one.file)]
+    def _read_plain(self, wanted: list[Wanted]) -> Iterator[tuple[int, bytes]]:
+        remote = [] if self.ahead is None else [one for one in wanted if self._paged(one.file)]
         for one in remote:
             if one.file not in self._checked:  # asking a server each time would double the cost
                 self.check(one.file)
                 self._checked.add(one.file)
         found = iter(read_remote(remote, self.paths, self.stamps, self.index, self.options, self.ahead))
-        return [
-            [next(found) for _ in one.ranges] if self._paged(one.file) else self._read_local(one.file, one.ranges)
-            for one in wanted
-        ]
-
-    def _read_local(self, file: int, ranges: list[tuple[int, int]]) -> list[bytes]:
-        path = self.paths[file]
-        if not ranges:
-            return []
-        if self.kind(file) != "plain":
-            handle, base = self._decompressed(file)
-            return [filesystem.read_at(handle, base + start, base + stop, path) for start, stop in ranges]
-        self.check(file)
-        return filesystem.read_ranges(path, ranges, self.options)
+        for one in wanted:
+            if remote and self._paged(one.file):
+                yield from zip(one.places, found, strict=False)
+            else:
+                path, stamp = self.paths[one.file], self.stamps[one.file]
+                yield from zip(one.places, filesystem.read_ranges(path, one.ranges, expected=stamp), strict=True)
 
     @property
     def what(self) -> str:
@@ -403,7 +402,7 @@ class LineFiles:
         facts: dict[str, Any] = {"kind": kind, "files": len(self.paths), "bytes": sum(s.size for s in self.stamps)}
         if self._built is not None:
             facts["records"] = len(self)
-            facts["files_without_records"] = sum(not len(i.starts) for i in self._built[0])
+            facts["files_without_records"] = sum(not len(i.starts) for i in self._built.indexes)
         else:
             facts["files_without_records"] = sum(not s.size for s in self.stamps)
         return facts
@@ -417,13 +416,13 @@ class LineFiles:
         if self._spool is not None:
             self._spool.close()
         self._spool = None
-        self._regions.clear()
+        self._regions.fill(-1)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {
             k: v for k, v in self.__dict__.items() if k not in ("_lock", "_spool", "_regions", "_checked", "ahead")
         }
-        if self._built is not None and sum(i.nbytes for i in self._built[0]) > _PICKLED_INDEX:
+        if self._built is not None and self._built.nbytes > _PICKLED_INDEX:
             del state["_built"]  # cheaper to scan again than to send
         return state
 

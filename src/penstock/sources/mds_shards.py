@@ -116,10 +116,7 @@ class ShardFiles:
             if base < 0:  # this file is full, and another one was begun
                 return self.ranges(number, ranges)
             return [filesystem.read_at(kept.spool.handle, base + a, base + b, shard.raw.path) for a, b in ranges]
-        known = self._stamp(number)
-        if known is not None and not filesystem.scheme(shard.raw.path):
-            filesystem.check_unchanged(shard.raw.path, known)
-        return filesystem.read_ranges(shard.raw.path, ranges, self.options, expected=known)
+        return filesystem.read_ranges(shard.raw.path, ranges, self.options, expected=self._stamp(number))
 
     def _stamp(self, number: int) -> filesystem.Stamp | None:
         return self._stamps.get(number, lambda: self._first_touch(self.shards[number]))

@@ -37,6 +37,7 @@ Options = Mapping[str, Any] | None
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 _BLOCK = 4 << 20
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe is refused, not waited for
 _ids: dict[tuple[str, int, str], str] = {}
 SCHEMES = ("file", "local", "http", "https", "s3", "gs", "az", "abfs", "hf", "memory")
 _EXTRAS = {"http": "http", "https": "http", "s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "hf": "hf"}
@@ -260,10 +261,10 @@ def _expand_remote(path: str, options: Options, suffixes: Sequence[str]) -> list
     return full
 
 
-def check_regular(path: str) -> os.stat_result:
+def check_regular(path: str, handle: int | None = None) -> os.stat_result:
     """Returns the stat of a local file; raises if it is missing, unreadable, a pipe, a device or a folder."""
     with _reading(path):
-        found = os.stat(path)
+        found = os.stat(path if handle is None else handle)
     if not stat.S_ISREG(found.st_mode):
         kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, device or socket"
         raise DataError("a regular file", got=kind, where=path, fix="name a file")
@@ -401,11 +402,18 @@ def read_ranges(
 ) -> list[bytes]:
     """Reads byte ranges [start, stop) of a file, each complete or an error; remote requests are concurrent.
 
-    An object that has another ETag than the `expected` stamp is an error.
+    An object that has another ETag, or a local file that has another stamp, than the `expected` one is an error.
     """
     if not scheme(path):
-        with open_read(path) as file:
-            return [read_at(file.fileno(), start, stop, path) for start, stop in ranges]
+        with _reading(path):
+            handle = os.open(local(path), _READ)
+        try:
+            found = check_regular(path, handle)
+            if expected is not None:
+                check_unchanged(path, expected, now=Stamp(found.st_size, str(found.st_mtime_ns)))
+            return [read_at(handle, start, stop, path) for start, stop in ranges]
+        finally:
+            os.close(handle)
     if scheme(path) in object_client.SCHEMES:
         tag = "" if expected is None else expected.tag
         return object_reader.read_ranges(path, ranges, storage_options, tag=tag)
