@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.cli.main import main as cli
 from penstock.core.columns import Ragged
 from penstock.core.errors import StorageError, StoreError, UsageError
-from penstock.storage import metrics, objects
+from penstock.storage import metrics, objects, page_fetch
 from penstock.storage.cache_metrics import PAGES
 from penstock.storage.page_cache import open_cache
 from penstock.store.reader import TokenStore
@@ -379,3 +379,26 @@ def test_every_command_takes_storage_options(command, pair, s3, tmp_path, monkey
     options = [f"--storage-option={name}={value}" for name, value in s3.options.items()]
     assert cli([*words, *options]) == 0, capsys.readouterr().err
     assert cli(words) != 0  # nothing of it stays
+
+
+def test_a_reader_waits_for_pages_that_another_thread_fetches_and_asks_for_no_room(pair, remote, monkeypatch):
+    shard = remote._remote(0)
+    pages, cached = np.arange(3), shard.paged.cached
+    cache, fetches, fetch = remote.cache, [], page_fetch.fetch
+
+    def count(*arguments: Any, **more: Any) -> int:
+        fetches.append(1)
+        return fetch(*arguments, **more)
+
+    monkeypatch.setattr(page_fetch, "fetch", count)
+    mine = cache.claim(cached, pages)
+    assert len(mine) == 3
+    before = cache.budget.total()
+    assert page_fetch.fetch(cache, [(shard.paged, pages)]) == 0 and cache.budget.total() == before
+    reader = threading.Thread(target=shard.need, args=(pages,))
+    reader.start()
+    time.sleep(0.3)
+    assert reader.is_alive() and len(fetches) == 1  # it did not ask again and again
+    cache.release(cached, mine)  # the other gave up
+    reader.join(30)
+    assert len(fetches) == 2 and ((cached.generations[pages] & 1) == 1).all()

@@ -44,21 +44,25 @@ class CacheBudget:
         self._in_flight = 0  # as the slot says
         with self.mutex():
             with storage_errors(path, "written"):
+                new = os.fstat(self._fd).st_size == 0
                 os.posix_fallocate(self._fd, 0, _BYTES)
             self._words: NDArray[np.uint64] = map_shared(self._fd, _BYTES).view(np.uint64)
             self._slot = -1
-            self._replace_damaged()
+            self._replace_damaged(new)
             self._words[_EVICTIONS] = max(1, self.evictions)
             self._slot = self._claim_slot()
 
-    def _replace_damaged(self) -> bool:
-        """Replaces numbers that were damaged; returns whether there were any. Call with the mutex."""
+    def _replace_damaged(self, new: bool = False) -> bool:
+        """Replaces numbers that were damaged; returns whether there were any. Call with the mutex.
+
+        In a `new` file no process has a slot.
+        """
         inverted, sizes = self._words[_FIRST::2], self._words[_FIRST + 1 :: 2]
         wrong = np.flatnonzero((inverted != ~sizes) & ((inverted | sizes) != 0))
         if int(self._words[0]) == _MAGIC and self._words[2] == ~self._words[1] and not len(wrong):
             return False
         if int(self._words[0]) != _MAGIC:
-            wrong = np.arange(_SLOTS)
+            wrong = np.arange(0 if new else _SLOTS)
         for slot in wrong.tolist():  # a process that lives corrects its own at its next change
             self._set_slot(_FIRST + 2 * slot, 0)
             if file_locks.lock(self._fd, _SLOT_LOCKS + slot):

@@ -75,7 +75,7 @@ def coalesce(
 def parted(pages: I64, kept: NDArray[np.bool_], page_bytes: int = PAGE, gap: int = GAP) -> NDArray[np.bool_]:
     """Which of these pages are not fetched together with the one before: too many pages between them are `kept`.
 
-    >>> kept = np.array([0, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0], bool)
+    >>> kept = np.array([0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0], bool)
     >>> parted(np.array([0, 2, 8, 10]), kept, PAGE).tolist()
     [False, False, True, False]
     """

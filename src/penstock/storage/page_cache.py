@@ -205,6 +205,25 @@ class PageCache:
                 self._claimed.pop(found.key, None)
             self._turn.notify_all()
 
+    def in_work(self, found: CachedObject) -> NDArray[np.bool_]:
+        """For each entry of an object whether a thread of this process works on it now."""
+        with self._turn:
+            claimed = self._claimed.get(found.key)
+            return np.zeros(found.shape.entries, bool) if claimed is None else claimed.copy()
+
+    def wait_for(self, found: CachedObject, entries: I64, seconds: float = 1.0) -> bool:
+        """Waits while the absent ones of these entries are all claimed by threads here; returns whether they were."""
+        until, waited = time.monotonic() + seconds, False
+        with self._turn:
+            while (left := until - time.monotonic()) > 0:
+                absent = entries[(found.generations[entries] & 1) == 0]
+                claimed = self._claimed.get(found.key)
+                if not len(absent) or claimed is None or not claimed[absent].all():
+                    break
+                waited = True
+                self._turn.wait(left)
+        return waited
+
     def wait(self, seconds: float = 0.005) -> None:
         """Waits until claims of this process ended, or a short time, because other processes do not notify it."""
         with self._turn:
@@ -369,13 +388,16 @@ class PageCache:
 
 
 def runs(entries: I64) -> list[tuple[int, int]]:
-    """Consecutive numbers as ranges [start, stop).
+    """Distinct numbers as ranges [start, stop) of consecutive ones.
 
     >>> runs(np.array([3, 4, 7]))
     [(3, 5), (7, 8)]
     """
     if not len(entries):
         return []
+    first, last = int(entries.min()), int(entries.max())
+    if last - first == len(entries) - 1:
+        return [(first, last + 1)]
     entries = np.sort(entries)
     cuts = np.flatnonzero(entries[1:] - entries[:-1] != 1)
     starts, stops = np.append(entries[0], entries[cuts + 1]), np.append(entries[cuts], entries[-1]) + 1

@@ -80,6 +80,9 @@ def fetch(
     requests: list[_Request] = []
     open_claims: dict[int, _Request] = {}
     wanted, reserved = _reserve(cache, wanted, ahead)
+    if not wanted:
+        claimed()
+        return 0
     full = cache.is_full
     try:
         for found, pages in wanted:
@@ -127,8 +130,18 @@ def fetch(
 def _reserve(
     cache: PageCache, wanted: Sequence[tuple[PagedObject, I64]], ahead: bool
 ) -> tuple[Sequence[tuple[PagedObject, I64]], int]:
-    """Reserves room for the absent ones of these pages; returns those for which there is room, and their bytes."""
-    absent = [(found, pages[(found.cached.generations[pages] & 1) == 0]) for found, pages in wanted]
+    """Reserves room for the absent ones of these pages that no thread here fetches.
+
+    Returns those for which there is room, and their bytes.
+    """
+    absent = []
+    for found, pages in wanted:
+        gone = pages[(found.cached.generations[pages] & 1) == 0]
+        gone = gone[~cache.in_work(found.cached)[gone]]
+        if len(gone):
+            absent.append((found, gone))
+    if not absent:
+        return [], 0
     sizes = [found.cached.entry_bytes(pages) for found, pages in absent]
     if not ahead or cache.make_room(sum(sizes), ahead=True):
         if not ahead:
@@ -199,7 +212,10 @@ def _merged(cache: PageCache, found: PagedObject, mine: I64, gap: int) -> list[_
     cached = found.cached
     size = cached.shape.page_bytes
     stops = np.minimum((mine + 1) * size, cached.shape.size - cached.tail_bytes)
-    made = coalesce(mine * size, stops, gap, LARGEST, parted(mine, (cached.generations & 1) == 1, size, gap))
+    coming = cache.in_work(cached)  # others fetch these pages: they are as good as present
+    coming[mine] = False
+    kept = ((cached.generations & 1) == 1) | coming
+    made = coalesce(mine * size, stops, gap, LARGEST, parted(mine, kept, size, gap))
     inside = np.zeros(cached.pages, bool)
     for start, stop in zip((made.starts // size).tolist(), (-(-made.stops // size)).tolist(), strict=True):
         inside[start:stop] = True
@@ -214,14 +230,14 @@ def _merged(cache: PageCache, found: PagedObject, mine: I64, gap: int) -> list[_
 
 def _keep(cache: PageCache, request: _Request, answer: memoryview, *, seconds: float) -> None:
     """Writes and publishes the pages of an answer; nothing is evicted for those between the wanted ones."""
-    _write(cache, request, answer, request.pages, seconds=seconds)
-    if not len(request.between):
-        return
-    cached = request.found.cached
+    cached, pages = request.found.cached, request.pages
     between = request.between[(cached.generations[request.between] & 1) == 0]
-    right = np.setdiff1d(between, request.wrong(between, answer))
-    if len(right) and cache.make_room(cached.entry_bytes(right), evict=False):
-        _write(cache, request, answer, right, seconds=seconds)
+    if len(between):
+        wrong = request.wrong(between, answer)
+        right = np.setdiff1d(between, wrong) if wrong else between
+        if len(right) and cache.make_room(cached.entry_bytes(right), evict=False):
+            pages = np.sort(np.concatenate([pages, right]))  # in one write: most of them are neighbours
+    _write(cache, request, answer, pages, seconds=seconds)
 
 
 def _write(cache: PageCache, request: _Request, answer: memoryview, pages: I64, *, seconds: float) -> None:

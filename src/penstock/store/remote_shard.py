@@ -211,7 +211,10 @@ class RemoteShard(Shard):
                 there = (generations & 1) == 1
                 if not there.all():
                     began = time.perf_counter()
-                    if not page_fetch.fetch(self.cache, [(self.paged, pages[~there])]):
+                    fetched = self.cache.wait_for(cached, pages) or page_fetch.fetch(
+                        self.cache, [(self.paged, pages[~there])]
+                    )
+                    if not fetched:
                         self.cache.wait()
                     PAGES.add("wait_seconds", time.perf_counter() - began)
                 self._verify(pages[there & ~ready])
