@@ -26,7 +26,7 @@ def test_windows_are_those_of_the_dataset(run: Any, tmp_path: Path) -> None:
     assert facts["rows"][1]["target_text"] == text[3:7]
     shown = run(*argv).out
     assert "57 tokens, 27 windows of 4 tokens, 2 apart" in shown
-    assert "13 batches of 2: inputs [2, 4] -> targets [2, 4], 1 windows left over" in shown
+    assert "13 batches of 2: inputs [2, 4] -> targets [2, 4], 1 window left over" in shown
     assert '  input   [84, 104, 101, 32]  "The "' in shown
 
 

@@ -216,7 +216,7 @@ def test_folders_of_media_and_configurations_are_reported(run: Any, tmp_path: Pa
     out = tmp_path / "r.html"
     assert run("report", tmp_path / "img", "--out", out).code == 0
     html = out.read_text()
-    assert "Values of" in html and "0.png" in html  # the survey of the viewer's Data page
+    assert "Classes" in html and "0.png" in html  # the survey of the viewer's Data page
     assert html.count('src="data:image/png;base64,') >= 3 and "img-src data:;" in html and "<b>cat" not in html
     config = tmp_path / "pipeline.json"
     config.write_text('{"source": {"from_texts": {"texts": ["one <i>", "two"]}}, "steps": [{"batch": {"size": 2}}]}')

@@ -112,9 +112,9 @@ def test_a_token_store_shows_tokens_lengths_and_the_cut(viewer, tmp_path: Path) 
     text = seen(client).text
     assert "ab↵" in text and "400 of 601 tokens are shown" in text
     assert "cut at 8 tokens: 2 documents are longer" in text
-    assert "cut at 500 tokens: 1 documents are longer" in seen(client, "/data?window=500").text
-    assert "1 exact duplicates" in text and "all 4 were looked at" in text
-    assert "1 records were skipped when the store was made" in text
+    assert "cut at 500 tokens: 1 document is longer" in seen(client, "/data?window=500").text
+    assert "1 exact duplicate " in text and "all 4 were looked at" in text
+    assert "1 record skipped when the store was made" in text
     assert "searched all 4 documents: 1 found" in seen(client, "/data?q=" + quote("NAÏVE")).text
     assert seen(client, "/data?sort=longest").text.index("document 3") < seen(client, "/data?sort=longest").text.index(
         "document 0"
@@ -180,7 +180,7 @@ def test_images_and_recordings(viewer, tmp_path: Path) -> None:
     (tmp_path / "photos" / "dog" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no")
     client = viewer(tmp_path / "photos")
     text = seen(client).text
-    assert "Values of class" in text and "400 × 200" in text and "Bad images" in text and "1: expected an image" in text
+    assert "Classes" in text and "400 × 200" in text and "Bad images" in text and "1: expected an image" in text
     with PIL.open(io.BytesIO(client.get("/data/image?n=0").body)) as small:
         assert small.size == (240, 120)
     assert client.get("/data/image?n=4").status == 400 and client.get("/data?q=dog/").status == 200

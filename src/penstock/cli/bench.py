@@ -94,7 +94,7 @@ def _show(facts: dict[str, Any]) -> None:
     rate, bare = facts["tokens_per_second"] / 1e6, facts["bare_gather_tokens_per_second"] / 1e6
     console.table(
         [
-            ("loader", f"{rate:,.1f} M tokens/s to {facts['to']} ({facts['batches']:,} batches)"),
+            ("loader", f"{rate:,.1f} M tokens/s to {facts['to']} ({console.count(facts['batches'], 'batch')})"),
             ("bare NumPy gather", f"{bare:,.1f} M tokens/s"),
             ("share", f"{facts['share_of_bare_gather']:.0%} of the bare gather"),
         ]

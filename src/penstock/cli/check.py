@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         console.as_json({"ok": not failed, "failed": failed, "checks": [asdict(result) for result in results]})
     else:
-        console.out(f"{len(results)} checks, " + (f"{failed} FAILED" if failed else "all passed"))
+        console.out(f"{console.count(len(results), 'check')}, " + (f"{failed} FAILED" if failed else "all passed"))
     return 1 if failed else 0
 
 

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from penstock.core.errors import PenstockError
 from penstock.core.sizes import size
 from penstock.markup.visible import figure, visible
+from penstock.markup.visible import number_of as count
 
 __all__ = [
     "as_json", "count", "error", "ids", "json_error", "lines", "note", "out", "result", "script", "size",
@@ -84,15 +85,6 @@ def table(rows: Iterable[tuple[str, Any]], indent: str = "") -> None:
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
         print(indent + _coloured(visible(name.ljust(width)), _BOLD, sys.stdout) + "  " + visible(value))
-
-
-def count(number: int, what: str) -> str:
-    """Formats a number of things.
-
-    >>> count(1, "shard"), count(2_000, "shard")
-    ('1 shard', '2,000 shards')
-    """
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def ids(values: Sequence[int], most: int = 12) -> str:

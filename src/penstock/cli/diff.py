@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(facts: dict[str, Any]) -> None:
     if facts["same"]:
-        console.out("no difference" + (f": {facts['rows']['old']:,} rows" if "rows" in facts else ""))
+        console.out("no difference" + (f": {console.count(facts['rows']['old'], 'row')}" if "rows" in facts else ""))
         return
     for line in facts.get("steps", []):
         console.out(line)

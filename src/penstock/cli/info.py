@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from penstock.sources.formats import format_of
 
     options = dict(args.storage_option or []) or None
-    found = format_of(args.path, options)
+    found = format_of(args.path, options, most=True)
     if found.name == "store":
         from penstock.store.verify import info
 
@@ -71,10 +71,11 @@ def _show(facts: dict[str, Any]) -> None:
             rows.append((name, value))
     console.table(rows)
     for shard in shards[:_SHOWN_SHARDS]:
-        facts_of = f"{shard['documents']:,} documents, {shard['tokens']:,} tokens, {console.size(shard['bytes'])}"
+        counted = f"{console.count(shard['documents'], 'document')}, {console.count(shard['tokens'], 'token')}"
+        facts_of = f"{counted}, {console.size(shard['bytes'])}"
         console.out(f"  {shard['name']}: {facts_of}")
     if shards and facts["files"] > _SHOWN_SHARDS:
-        console.out(f"  and {facts['files'] - _SHOWN_SHARDS:,} more shards")
+        console.out(f"  and {console.count(facts['files'] - _SHOWN_SHARDS, 'more shard')}")
 
 
 def _short(value: Any) -> Any:

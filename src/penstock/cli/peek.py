@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         return _records(args, "pipeline", first_rows.of_config(args.path, args.rows, args.allow))
     if is_name(args.path):
         return _records(args, "named dataset", first_rows.named(args.path, args.split, args.rows))
-    found = format_of(args.path)
+    found = format_of(args.path, most=True)
     windows = any(v is not None for v in (args.max_length, args.stride, args.batch_size))
     if found.name == "mds" and windows and args.tokenizer is None:
         source = open_tokens(args.path, args.dtype, split=args.split)
@@ -125,9 +125,9 @@ def _documents(args: argparse.Namespace, source: Any, found: list[dict[str, Any]
     if args.json:
         console.as_json({"path": args.path, "documents": len(source), "tokens": source.n_tokens, "rows": found})
         return 0
-    console.out(f"{len(source):,} documents, {source.n_tokens:,} tokens")
+    console.out(f"{console.count(len(source), 'document')}, {console.count(source.n_tokens, 'token')}")
     for one in found:
-        console.out(f"{one['where']}  ({one['tokens']:,} tokens)")
+        console.out(f"{one['where']}  ({console.count(one['tokens'], 'token')})")
         rows = [("ids", console.ids(one["ids"]))]
         console.table([*rows, ("text", _value(one["text"]))] if one["text"] is not None else rows, indent="  ")
     if any(one["text"] is None for one in found) and sys.stdout.isatty():
@@ -165,12 +165,12 @@ def _windows(args: argparse.Namespace, source: Any, tokenizer: Any, complete: bo
 def _show_windows(facts: dict[str, Any], found: list[dict[str, Any]]) -> None:
     length, stride, size = facts["max_length"], facts["stride"], facts["batch_size"]
     part = "" if facts["whole_file"] else " (of the beginning of the file: the rest was not read)"
+    count = console.count
+    windows = f"{count(facts['windows'], 'window')} of {count(length, 'token')}, {stride:,} apart{part}"
+    console.out(f"{count(facts['tokens'], 'token')}, {windows}")
     console.out(
-        f"{facts['tokens']:,} tokens, {facts['windows']:,} windows of {length:,} tokens, {stride:,} apart{part}"
-    )
-    console.out(
-        f"{facts['batches']:,} batches of {size:,}: inputs [{size}, {length}] -> targets [{size}, {length}], "
-        f"{facts['left_over']:,} windows left over"
+        f"{count(facts['batches'], 'batch')} of {size:,}: inputs [{size}, {length}] -> targets [{size}, {length}], "
+        f"{count(facts['left_over'], 'window')} left over"
     )
     for one in found:
         console.out(f"window {one['window']}  (tokens {one['start']:,} to {one['start'] + length:,})")

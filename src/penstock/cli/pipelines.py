@@ -101,7 +101,7 @@ def _open(args: argparse.Namespace, paths: list[str]) -> tuple[Pipeline, str]:
         return from_config(path), "jsonl"
     if path and is_name(path):
         return _named(path, args.split_name), "jsonl"
-    found = format_of(path or paths)
+    found = format_of(path or paths, most=True)
     if found.kind == "tokens" and path:
         return Pipeline(open_tokens(path, args.dtype, args.split_id)), "store"
     if path:

@@ -129,7 +129,7 @@ def _pipeline(args: argparse.Namespace) -> tuple[Any, Any]:
         raise UsageError("one of --length, --pack, --pad and --batch-tokens", got=" and ".join(kinds))
     if args.batch is None and args.batch_tokens is None:
         raise UsageError("a batch size", got="none", where="penstock plan", fix="--batch 1024")
-    if kinds or format_of(args.paths).kind == "tokens":
+    if kinds or format_of(args.paths, most=True).kind == "tokens":
         if len(args.paths) > 1:
             raise UsageError("one path of tokens", got=f"{len(args.paths)} paths", fix="plan them one by one")
         source = open_tokens(args.paths[0], args.dtype, args.split_id)
@@ -155,7 +155,7 @@ def _records(paths: list[str]) -> Any:
     from penstock.pipeline import Pipeline
     from penstock.sources.formats import Options, format_of
 
-    found = format_of(paths)
+    found = format_of(paths, most=True)
     if found.name == "tar":
         return read.read_tar(paths, index=None)
     if found.name in ("images", "audio"):
@@ -180,8 +180,8 @@ def _windows(args: argparse.Namespace, source: Any, facts: dict[str, Any], world
     share = more["tokens_not_seen_in_epoch_0"] / max(1, more["tokens"])
     seed = "" if more["seed"] is None else f", seed {more['seed']}"
     lines = (
-        ("tokens", f"{more['tokens']:,} in {more['documents']:,} documents"),
-        ("windows", f"{more['windows']:,} of {more['length']:,} tokens, {more['stride']:,} apart"),
+        ("tokens", f"{more['tokens']:,} in {console.count(more['documents'], 'document')}"),
+        ("windows", f"{more['windows']:,} of {console.count(more['length'], 'token')}, {more['stride']:,} apart"),
         (
             "tokens not seen",
             f"{more['tokens_not_seen_in_epoch_0']:,} ({share:.3%}), neither input nor label in an epoch",

@@ -93,7 +93,7 @@ def _page(args: argparse.Namespace) -> tuple[str, int | None, int]:
     if is_config(args.path):
         parts = parts_of(from_config(args.path), **chosen, tokenizer=args.tokenizer)
         return frame(name, parts.html, parts.media), None, 0
-    found = format_of(args.path)
+    found = format_of(args.path, most=True)
     if found.name in FOLDERS:
         pipeline = _media(args.path, found)
         chosen["rows"] = 12 if found.name == "images" else _ROWS

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.markup.html import Html, tag
-from penstock.markup.visible import short
+from penstock.markup.visible import measure, short
 
 HEIGHT, BOTTOM, TOP = 220, 42, 34  # pixels; the axis and its labels are below, counts and the cut's label above
 _TICKS = 6  # labels that fit below a chart of 420 pixels
@@ -95,12 +95,12 @@ def histogram(
     for at, (low, high, count) in enumerate(found):
         height = max(1.5, (floor - TOP) * count / most) if count else 0.0
         middle = f"{(at + 0.5) * step:.3f}%"
-        name = f"{low:,} to {high:,}" if low != high else f"{low:,}"
+        name = f"{low:,} to {high:,} {unit}" if low != high else measure(low, unit)
         shown = len(found) <= _COUNTS and count
         parts.append(
             tag(
                 "g",
-                tag("title", f"{name} {unit}: {count:,} {what}"),
+                tag("title", f"{name}: {measure(count, what)}"),
                 _rect("hit", at * step, 0, step, floor),
                 _rect("bar", (at + 0.06) * step, floor - height, step * 0.88, height),
                 tag("text", short(count), class_="count", x=middle, y=f"{floor - height - 5:.1f}") if shown else None,
@@ -108,7 +108,9 @@ def histogram(
             )
         )
     if cut is not None:
-        parts.append(_cut(found, cut, f"cut at {short(cut)} {unit}: {_above(values, cut):,} {what} are longer"))
+        longer = _above(values, cut)
+        said = f"{measure(longer, what)} {'is' if longer == 1 else 'are'} longer"
+        parts.append(_cut(found, cut, f"cut at {short(cut)} {unit}: {said}"))
     parts.append(tag("line", class_="axis", x1="0%", y1=floor, x2="100%", y2=floor))
     about = f"{unit} in each, at least; bins double in width" if log else f"{unit} in each, at least"
     parts.append(tag("text", about, class_="name", x="50%", y=HEIGHT - 5))

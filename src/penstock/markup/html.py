@@ -38,12 +38,12 @@ def text(value: Any, keep: str = "") -> Html:
 
 
 def join(parts: Iterable[Any], between: str = "") -> Html:
-    """Joins values, each escaped unless it is Html.
+    """Joins values, each escaped unless it is Html; `None` is left out.
 
-    >>> join(["a<", tag("br")])
+    >>> join(["a<", None, tag("br")])
     'a&lt;<br>'
     """
-    return Html(escape(between).join(text(part) for part in parts))
+    return Html(escape(between).join(text(part) for part in parts if part is not None))
 
 
 def tag(name: str, /, *children: Any, keep: str = "", **attributes: Any) -> Html:

@@ -30,11 +30,12 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 0 0 18px; }
 .tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 12px 16px; }
 .tile b { display: block; font-size: 22px; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
-.tile span, .note { color: var(--soft); font-size: 13px; }
+.tile span, .note { color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: 5px 12px 5px 0; border-top: 1px solid var(--line); }
 tr:first-child > * { border-top: 0; }
 th { font-weight: 500; color: var(--soft); white-space: nowrap; width: 1%; padding-right: 28px; }
+.wide th { white-space: normal; min-width: 5.5em; max-width: 14em; overflow-wrap: anywhere; }
 td { overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 thead th { width: auto; }
 .wide { overflow-x: auto; }
@@ -84,6 +85,9 @@ button { cursor: pointer; background: var(--code); } input[type=range] { padding
 .sheet figure { min-width: 0; }
 .sheet img { display: block; width: 100%; height: auto; aspect-ratio: 1; object-fit: contain;
   background: var(--code); border-radius: 6px; }
+.no-picture { display: grid; place-items: center; aspect-ratio: 1; background: var(--code); color: var(--bad);
+  border-radius: 6px; font-size: 12px; text-align: center; }
+.turn { margin: 0 0 8px; } .role { display: block; color: var(--soft); font-size: 12px; font-weight: 600; }
 .sheet figcaption { font-size: 12px; color: var(--soft); overflow-wrap: anywhere; margin-top: 3px; }
 .pager { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; margin: 14px 0 0; font-size: 14px; }
 audio { width: 100%; display: block; margin: 6px 0; } .picture { display: block; width: 100%; height: 84px;

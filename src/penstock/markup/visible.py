@@ -71,3 +71,24 @@ def short(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def number_of(number: int, what: str) -> str:
+    """A number of things, in the singular for one.
+
+    >>> number_of(1, "shard"), number_of(2_000, "shard"), number_of(0, "batch")
+    ('1 shard', '2,000 shards', '0 batches')
+    """
+    ending = "es" if what.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{number:,} {what}{ending if number != 1 else ''}"
+
+
+def measure(length: float, unit: str) -> str:
+    """A length with its unit, in the singular for one.
+
+    >>> measure(1, "characters"), measure(1_000_000, "tokens"), measure(0.52, "seconds")
+    ('1 character', '1,000,000 tokens', '0.52 seconds')
+    """
+    first, _, rest = unit.partition(" ")
+    shown = f"{length:,}" if length == int(length) else f"{length:,.6g}"
+    return f"{shown.removesuffix('.0')} {first[: -1 if length == 1 else None]}{' ' if rest else ''}{rest}"

@@ -11,6 +11,7 @@ from penstock.core.errors import PenstockError, UsageError
 from penstock.core.ledger import Ledger
 from penstock.markup.html import tag
 from penstock.markup.notebook import cell
+from penstock.markup.visible import number_of
 from penstock.plan.branches import Combined
 from penstock.plan.build import grow
 from penstock.plan.definition import Definition
@@ -86,14 +87,14 @@ def _rows(definition: Definition, steps: tuple[Any, ...]) -> str:
         return "endless"
     last = steps[-1]
     if last.plans_batches:
-        return f"{node.size:,} batches an epoch{_lost(node)}"
+        return f"{number_of(node.size, 'batch')} an epoch{_lost(node)}"
     if not isinstance(last, Batch):
-        return f"{node.size:,} rows" + (_lost(node) if isinstance(last, Pack) else "")
+        return f"{number_of(node.size, 'row')}" + (_lost(node) if isinstance(last, Pack) else "")
     rows = last.rows(definition.world)
     left = node.size % rows
     over = {"drop": f", {left} rows dropped", "pad": ", the last one padded", "short": f", the last one of {left}"}
     count = node.size // rows + bool(left and last.remainder != "drop")
-    return f"{count:,} batches an epoch{over[last.remainder] if left else ''}"
+    return f"{number_of(count, 'batch')} an epoch{over[last.remainder] if left else ''}"
 
 
 def _lost(node: Node) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.errors import UsageError
+from penstock.markup.visible import number_of
 from penstock.order import windows
 from penstock.order.superblocks import WINDOW
 from penstock.plan.assumptions import Assumptions
@@ -126,14 +127,14 @@ def estimate_numbers(
         if total:
             left["tokens_left_over"] = tokens - ((total - 1) * step + length + 1)
         layout, read = even_layout(tokens, token_bytes, assumed, opened=True), length + 1
-        what = f"windows of {length:,} tokens"
+        what = f"windows of {number_of(length, 'token')}"
     else:
         total, size = samples or 0, sample_bytes or assumed.sample_bytes
         if not size:
             raise UsageError(
                 "bytes per sample", got="none", where="plan", fix="sample_bytes=2050, or --sample-bytes 2050"
             )
-        layout, step, read, what = even_layout(total, size, assumed), 1, 1, f"samples of {size:,} bytes"
+        layout, step, read, what = even_layout(total, size, assumed), 1, 1, f"samples of {number_of(size, 'byte')}"
     ranges = StepRanges.start(total, rows, keep=False)
     steps = ranges.steps(rows)
     left["rows_left_over"] = total % rows
@@ -202,7 +203,7 @@ def _what(plan: Plan, tokens: bool) -> str:
     width = plan.root.facts.width
     if not tokens:
         return "records"
-    return "documents of different lengths" if width is None else f"rows of {width:,} tokens"
+    return "documents of different lengths" if width is None else f"rows of {number_of(width, 'token')}"
 
 
 def _notes(plan: Plan, world: int) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.core.sizes import size
+from penstock.markup.visible import number_of
 from penstock.plan.assumptions import AS_OF
 from penstock.plan.run_estimate import Reading, RunEstimate
 
@@ -38,7 +39,7 @@ def _run(e: RunEstimate) -> Iterator[Line]:
         yield f"{name.replace('_', ' ')}", f"{count:,} per epoch"
     yield "ranks", f"{e.world:,} on {e.hosts:,} host{'s' * (e.hosts != 1)}"
     if e.steps is not None:
-        yield "epochs", f"{e.epochs:,}: {e.steps:,} steps"
+        yield "epochs", f"{e.epochs:,}: {number_of(e.steps, 'step')}"
 
 
 def _storage(e: RunEstimate) -> Iterator[Line]:

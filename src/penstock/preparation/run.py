@@ -22,6 +22,7 @@ from penstock.core.errors import DataError, PenstockError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.ledger import Ledger
 from penstock.core.progress import Progress, progress
+from penstock.markup.visible import number_of
 from penstock.preparation.commit import read_store, sweep, write_store, writing
 from penstock.preparation.group import Job, make_group
 from penstock.preparation.journal import MANIFEST, SKIPPED, Done
@@ -263,7 +264,7 @@ class _Run:
 
         def on_chunk(chunk: Chunk, shard: int, tokens: int) -> None:
             bar.update(chunk.file_bytes)
-            bar.note(f"{maker.engine}, shard {len(self.merge.shards) + shard}, {tokens:,} tokens")
+            bar.note(f"{maker.engine}, shard {len(self.merge.shards) + shard}, {number_of(tokens, 'token')}")
 
         for number in missing:
             try:

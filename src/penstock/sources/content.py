@@ -93,7 +93,7 @@ def check_text(path: str, title: str, storage_options: filesystem.Options = None
             f"{title}, as the name of the file says",
             got=foreign or f"content of the format {name!r}",
             where=path,
-            fix="rename it by what it holds, or convert it",
+            fix=_FIX.get(foreign or "", "rename it by what it holds, or convert it"),
         )
 
 

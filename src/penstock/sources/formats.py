@@ -13,6 +13,7 @@ import glob as globbing
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -168,10 +169,14 @@ _TEXTS = tuple(suffix for known in FILES if known.one_pass for suffix in known.s
 _OTHERS = tuple(suffix for known in FILES for suffix in known.suffixes if suffix not in _TEXTS)
 
 
-def format_of(paths: str | Sequence[str], storage_options: filesystem.Options = None) -> Format:
+def format_of(
+    paths: str | Sequence[str], storage_options: filesystem.Options = None, *, most: bool = False
+) -> Format:  # fmt: skip
     """The one format of a path, a glob, a URL, a folder, or of a list of them.
 
-    A file whose name says nothing is recognised by its first bytes; what is not text either is refused.
+    A file whose name says nothing is recognised by its first bytes; what is not text either is refused. Of a folder
+    with texts or records and media the texts count, as a list of file names and labels would; with `most`, for a look
+    at what is there, the media do if they are more files.
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -188,7 +193,7 @@ def format_of(paths: str | Sequence[str], storage_options: filesystem.Options = 
         else:
             found[known.name] += 1
     if rest:
-        files = _files(rest, storage_options)
+        files = _found(rest, storage_options, most)[1]
         names = [by_suffix(path, storage_options).name for path in files]
         array = _is_array(files, storage_options)
         found.update("json" if name == "jsonl" and array else name for name in names)
@@ -277,15 +282,18 @@ def suffixes_at(paths: Sequence[str], storage_options: filesystem.Options = None
     return _found(paths, storage_options)[0]
 
 
-def _files(paths: Sequence[str], storage_options: filesystem.Options) -> list[str]:
-    return _found(paths, storage_options)[1]
-
-
-def _found(paths: Sequence[str], storage_options: filesystem.Options) -> tuple[tuple[str, ...], list[str]]:
+def _found(
+    paths: Sequence[str], storage_options: filesystem.Options, most: bool = False
+) -> tuple[tuple[str, ...], list[str]]:
     """The endings, and the files that have them: a folder is walked once for texts and once for others."""
     for suffixes in (_TEXTS, _OTHERS):
         try:
-            return suffixes, splits.data_files(paths, suffixes, storage_options)
+            files = splits.data_files(paths, suffixes, storage_options)
+            if most and suffixes is _TEXTS and any(os.path.isdir(path) for path in paths):
+                with suppress(FileMissing):
+                    others = splits.data_files(paths, _OTHERS, storage_options)
+                    return (_OTHERS, others) if len(others) > len(files) else (_TEXTS, files)
+            return suffixes, files
         except FileMissing as error:
             if not any(os.path.isdir(path) for path in paths):
                 raise

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.markup.html import Html, join, tag
 from penstock.markup.media import data_url, png, wav
+from penstock.markup.visible import number_of
 from penstock.view.batch_media import Picture, Sound
 from penstock.view.batch_tokens import TokenRow
 from penstock.view.batches import Column, Row, Shown
@@ -90,7 +91,7 @@ def _lead(shown: Shown) -> str:
     rows = [row for one in shown.rows for row in one.tokens]
     if rows:
         places, filled = sum(row.total for row in rows), sum(row.filled for row in rows)
-        said.append(f"{filled:,} tokens" + (f" in {places:,} places" if filled < places else ""))
+        said.append(f"{number_of(filled, 'token')}" + (f" in {places:,} places" if filled < places else ""))
         counted = [row.n_trained for row in rows if row.n_trained is not None]
         if counted and filled:
             said.append(f"{sum(counted) / filled:.1%} of them in the loss")
@@ -174,14 +175,14 @@ def _size(row: Row) -> str:
 
 
 def _filled(row: TokenRow) -> str:
-    said = f"{row.filled:,} tokens" + (f" of {row.total:,}" if row.filled < row.total else "")
+    said = f"{number_of(row.filled, 'token')}" + (f" of {row.total:,}" if row.filled < row.total else "")
     if row.n_trained is not None and row.filled:
         said += f", {row.n_trained / row.filled:.1%} in the loss"
     return said
 
 
 def _seconds(sound: Sound) -> str:
-    return f"{sound.total / sound.rate:.2f} s at {sound.rate:,} Hz" if sound.rate else f"{sound.total:,} samples"
+    return f"{sound.total / sound.rate:.2f} s at {sound.rate:,} Hz" if sound.rate else number_of(sound.total, "sample")
 
 
 def _shot(src: str, alt: str, title: str, pixels: NDArray[Any], kind: str, box: Html | None = None) -> Html:
@@ -253,4 +254,4 @@ def _columns(columns: list[Column]) -> Html:
         for c in columns
     ]  # fmt: skip
     table = tag("div", tag("table", head, tag("tbody", rows)), class_="wide")
-    return tag("details", tag("summary", f"{len(columns)} columns"), table)
+    return tag("details", tag("summary", f"{number_of(len(columns), 'column')}"), table)

@@ -15,9 +15,10 @@ import numpy as np
 
 from penstock.core.columns import Ragged
 from penstock.core.errors import PenstockError, UsageError
+from penstock.core.sizes import size
 from penstock.engine.loader import Loader
 from penstock.engine.tuples import TupleOutput
-from penstock.markup.visible import excerpt, figure
+from penstock.markup.visible import excerpt, figure, number_of
 from penstock.pipeline import Pipeline
 from penstock.plan.definition import class_names
 from penstock.sources.base import Source
@@ -26,6 +27,7 @@ from penstock.tokenizers.base import Tokenizer
 from penstock.tokenizers.known import known_tokenizer
 from penstock.view import batch_media as media
 from penstock.view import batch_tokens as tokens
+from penstock.view.media import as_text, media_kind
 
 MOST_ROWS = 64
 _MOST_TEXT = 2000
@@ -121,7 +123,7 @@ def batch_of(
     found = _rows(arrays, wanted, look.rows, chosen, definition, look.ids)
     rows_shown = [_explained(row, look.why, look.encoded) for row in found]
     return Shown(
-        look.rows, rows_shown, _columns(arrays, look.rows), step, look.epoch, _length(loader),
+        look.rows, rows_shown, _columns(arrays, look.rows), step, look.epoch, steps_of(loader),
         look.epoch_end, None if chosen is None else chosen.name, notes,
     )  # fmt: skip
 
@@ -180,7 +182,8 @@ def _array(value: Any, rows: int | None) -> Any:
     return array
 
 
-def _length(loader: Loader[Any]) -> int | None:
+def steps_of(loader: Loader[Any]) -> int | None:
+    """The steps of an epoch; None for an endless one."""
     try:
         return len(loader)
     except TypeError:
@@ -196,7 +199,7 @@ def _columns(arrays: dict[str, Any], total: int) -> list[Column]:
     for name, column in arrays.items():
         mine = not _of_rows(column, total)
         if isinstance(column, Ragged):
-            shape = f"{len(column):,} rows of {_range(column.lengths)}"
+            shape = f"{number_of(len(column), 'row')} of {_range(column.lengths)}"
         else:
             shape = " × ".join(f"{n:,}" for n in column.shape) or "one number"
         kind = "objects" if column.dtype == object else str(column.dtype)
@@ -242,11 +245,19 @@ def _rows(
     ]
 
 
+def _of_bytes(value: bytes) -> str:
+    """Bytes that are text, as text; others by what they are and how many."""
+    if kind := media_kind(value):
+        return f"encoded {kind}, {size(len(value))}"
+    text = as_text(value)
+    return f"{len(value):,} bytes" if text is None else _text(text, "", {})
+
+
 def _text(value: Any, name: str, classes: Mapping[str, tuple[str, ...]]) -> str:
     if isinstance(value, str):  # escaped where it is shown, which keeps its lines
         return value if len(value) <= _MOST_TEXT else f"{value[:_MOST_TEXT]}… ({len(value):,} characters)"
     if isinstance(value, bytes | bytearray | memoryview):
-        return f"{len(value):,} bytes"
+        return _of_bytes(bytes(value))
     if isinstance(value, Ragged):
         return repr(value)
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):

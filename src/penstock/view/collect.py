@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from penstock.core import randomness
 from penstock.core.errors import PenstockError
 from penstock.core.progress import progress
+from penstock.markup.visible import number_of
 from penstock.view.documents import beginning, decoded, place
 from penstock.view.skipped import Skipped, read_skipped
 from penstock.view.training_run import figures
@@ -86,7 +87,7 @@ def _document(source: Any, number: int, tokenizer: Any) -> Sample:
     text = decoded(tokenizer, ids)
     more = " …" if length > SAMPLE_TOKENS else ""
     shown = " ".join(map(str, ids)) if text is None else text
-    return Sample(place(source, number), f"{length:,} tokens", shown + more)
+    return Sample(place(source, number), f"{number_of(length, 'token')}", shown + more)
 
 
 def of_texts(path: str, source: Any, *, samples: int, seed: int) -> Facts:
@@ -107,7 +108,9 @@ def of_texts(path: str, source: Any, *, samples: int, seed: int) -> Facts:
                 text = chunk.texts[i]
                 more = " …" if len(text) > SAMPLE_CHARACTERS else ""
                 one = Sample(
-                    f"{source.paths[file]}, line {line}", f"{len(text):,} characters", text[:SAMPLE_CHARACTERS] + more
+                    f"{source.paths[file]}, line {line}",
+                    f"{number_of(len(text), 'character')}",
+                    text[:SAMPLE_CHARACTERS] + more,
                 )
                 kept.append((int(keys[i]), seen + i, one))
             kept = sorted(kept, key=lambda k: k[:2])[:samples]

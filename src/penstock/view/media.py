@@ -16,6 +16,7 @@ from penstock.core.optional import need
 from penstock.markup.png import encode_png
 
 SIDE = 240  # pixels of a thumbnail's longer side
+TEXT_BYTES = 65536  # bytes up to this many are shown as text, if they are
 SECONDS = 60.0  # of a clip
 WIDTH, HEIGHT = 640, 84
 _BLUE = (60, 125, 217, 255)
@@ -49,6 +50,14 @@ def encoded(value: Any) -> bytes | None:
     if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
         value = value["bytes"]
     return value if isinstance(value, bytes) and len(value) >= 8 else None
+
+
+def as_text(value: bytes) -> str | None:
+    """Bytes as text, if they are UTF-8 and not many."""
+    try:
+        return value.decode() if len(value) <= TEXT_BYTES else None
+    except UnicodeDecodeError:
+        return None
 
 
 def thumbnail(value: Any, where: str, side: int = SIDE) -> bytes:

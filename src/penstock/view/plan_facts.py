@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.core.errors import PenstockError
 from penstock.core.ledger import Ledger
+from penstock.markup.visible import number_of
 from penstock.order.mix import Mixture
 from penstock.pipeline import Pipeline
 from penstock.plan.branches import Combined, Mix
@@ -73,7 +74,7 @@ def plan_of(pipeline: Pipeline, *, batch: int = 32, world: int | None = None) ->
         batch = batch if rows is None else max(1, min(batch, rows))
         pipeline = pipeline.batch(batch)
         definition = pipeline.definition
-        assumed = f"The pipeline has no .batch(): batches of {batch:,} rows are assumed."
+        assumed = f"The pipeline has no .batch(): batches of {number_of(batch, 'row')} are assumed."
     ranks = world or definition.world
     estimate, note = None, ""
     try:
@@ -120,7 +121,7 @@ def _origin(definition: Definition) -> tuple[PlanStep, Node]:
             last = _chain(branch)
             branches.append(PlanStep(**{**vars(last), "share": text.removesuffix(" of")}))
         more = len(origin.branches) - len(branches)
-        note = f"{more:,} more sources are not drawn" if more else ""
+        note = f"not drawn: {number_of(more, 'more source')}" if more else ""
         return PlanStep(origin.verb, about, node.size, note=note, inputs=tuple(branches)), node
     facts = dict(origin.describe())
     kind = str(facts.pop("kind", type(origin).__name__))
@@ -144,7 +145,9 @@ def _after(definition: Definition, each: Any, below: PlanStep, before: Node, nod
     if left and each.remainder == "drop":
         lost["rows left over"] = left
     elif left:
-        note = f"the last batch has {left:,} rows" + (", filled up with padding" if each.remainder == "pad" else "")
+        note = f"the last batch has {number_of(left, 'row')}" + (
+            ", filled up with padding" if each.remainder == "pad" else ""
+        )
     return PlanStep(each.name, _text(each), count, "batches", lost, note, (below,))
 
 

@@ -8,6 +8,7 @@ from penstock.core.sizes import size
 from penstock.markup import charts
 from penstock.markup.flow import Box, flow
 from penstock.markup.html import Html, join, tag
+from penstock.markup.visible import number_of
 from penstock.view.plan_facts import PlanFacts, PlanStep
 
 MOST_RANKS = 64
@@ -89,7 +90,7 @@ def _epoch(facts: PlanFacts) -> Html:
 
 
 def _ranks(facts: PlanFacts) -> Html:
-    shown = [(f"rank {share.rank}: {share.rows:,} rows", share.rows) for share in facts.ranks]
+    shown = [(f"rank {share.rank}: {number_of(share.rows, 'row')}", share.rows) for share in facts.ranks]
     return _section(
         "Rows of each rank in a step", charts.bars(shown, "rows", title="rows of each rank", most=MOST_RANKS)
     )

@@ -1,7 +1,8 @@
 """The loader whose batches the viewer shows: the one that was opened, or that of a plain pipeline over the data.
 
 Of a path there is no pipeline yet: tokens are cut into windows, images and audio are decoded, other records are taken
-as they are; all shuffled with the session's seed, in batches of its size. The page says so.
+as they are; all shuffled with the session's seed, in batches of its size. Records that cannot be read are skipped, as
+the Data page lists them. The page says so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.sources.formats import Options
 from penstock.steps.shuffle import Shuffle
 from penstock.view.batches import loader_of
 from penstock.view.session import Session
-from penstock.view.targets import FOLDERS, open_media
+from penstock.view.targets import MEDIA, open_media
 
 _SIDE, _RATE = 224, 16000
 
@@ -54,11 +55,12 @@ def pipeline_for(session: Session) -> tuple[Pipeline, list[str]]:
     choices, found, path = session.choices, session.format, session.path
     if found is None or path is None:
         raise UsageError("a path, a pipeline or a loader", got=session.title)
-    if found.name in FOLDERS:
+    verb = ""
+    if found.name in MEDIA:
         rows = Pipeline(open_media([path], found, choices.storage_options))
         if found.name == "images":
             rows, verb = rows.decode_images(_SIDE), f".decode_images({_SIDE})"
-        else:
+        elif found.name == "audio":
             rows, verb = rows.decode_audio(_RATE, column="bytes"), f".decode_audio({_RATE})"
     elif found.kind == "tokens":
         options = Options(dtype=choices.dtype, eos_id=choices.split_id, storage_options=choices.storage_options)
@@ -68,9 +70,11 @@ def pipeline_for(session: Session) -> tuple[Pipeline, list[str]]:
     else:
         options = Options(every_field=True, by=choices.by or "line", storage_options=choices.storage_options)
         options = replace(options, split=choices.split or options.split, field=choices.field or options.field)
-        rows, verb = Pipeline(found.open([path] if found.one_pass else path, options)), ""
+        rows = Pipeline(found.open([path] if found.one_pass else path, options))
     size = rows.rows().size
     batch = choices.batch if size is None else max(1, min(choices.batch, size))
-    plan = f"{verb}.shuffle(seed={choices.seed}).batch({batch})"
-    note = f"{found.title}, shown as {plan}; open a pipeline or its configuration to see its own batches"
-    return rows.shuffle(choices.seed).batch(batch, remainder="short"), [note]
+    rows, verb = rows.shuffle(choices.seed), f"{verb}.shuffle(seed={choices.seed})"
+    if found.kind != "tokens":
+        rows, verb = rows.skip_errors(), f"{verb}.skip_errors()"
+    note = f"{found.title}, shown as {verb}.batch({batch}); open a pipeline or its configuration to see its own batches"
+    return rows.batch(batch, remainder="short"), [note]

@@ -9,7 +9,8 @@ import numpy as np
 import orjson
 
 from penstock.markup.html import Html, join, tag, text
-from penstock.view.media import media_kind
+from penstock.markup.visible import measure, number_of
+from penstock.view.media import TEXT_BYTES, as_text, media_kind
 from penstock.view.samples import CHARACTERS, RecordSamples, Sample, Samples, TokenSamples
 
 _FIELDS = 40
@@ -28,10 +29,11 @@ def card(samples: Samples, one: Sample, wanted: str = "") -> Html:
     """A sample of the Data page; `wanted` is marked."""
     if samples.kind == "images":
         return _image(one)
-    size = f"{one.length:,.6g} {samples.unit}" if not one.error else "bad"
+    size = measure(one.length, samples.unit) if not one.error else "bad"
     head = tag("header", tag("span", marked(one.where, wanted)), tag("span", size))
     if one.error:
-        body = tag("pre", excerpt(one.error, CHARACTERS), class_="bad", keep="\n", tabindex=0)
+        why = tag("pre", excerpt(one.error, CHARACTERS), class_="bad", keep="\n", tabindex=0)
+        body = join([why, _fields(samples, one, wanted) if samples.kind == "records" and one.values else None])
     elif isinstance(samples, TokenSamples):
         body = _tokens(samples, one, wanted)
     elif samples.kind == "audio":
@@ -43,7 +45,11 @@ def card(samples: Samples, one: Sample, wanted: str = "") -> Html:
 
 def _image(one: Sample) -> Html:
     shape = f"{one.values.get('width', '?')} × {one.values.get('height', '?')}"
-    caption = [one.where, tag("br"), shape if not one.error else tag("span", excerpt(one.error, 160), class_="bad")]
+    said = one.brief or one.error
+    caption = [
+        tag("span", _middle_cut(one.where), title=one.where), tag("br"),
+        shape if not one.error else tag("span", excerpt(said, 160), class_="bad"),
+    ]  # fmt: skip
     if "class" in one.values:
         caption += [tag("br"), tag("b", one.values["class"])]
     picture = None
@@ -51,13 +57,21 @@ def _image(one: Sample) -> Html:
         large = f"/data/image?n={one.number}&side=1200"
         img = tag("img", src=f"/data/image?n={one.number}", alt=one.where, loading="lazy", width=240, height=240)
         picture = tag("a", img, href=large)
+    else:
+        picture = tag("div", "cannot be read", class_="no-picture")
     return tag("figure", picture, tag("figcaption", caption))
+
+
+def _middle_cut(name: str, most: int = 60) -> str:
+    """A long name without its middle: class and number are at its ends."""
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-most // 2 :]}"
 
 
 def recording(number: int, name: str, values: dict[str, Any], field: str = "") -> Html:
     """A player, the waveform and the mel spectrogram of a recording."""
     query = urlencode({"n": number} | ({"f": field} if field else {}))
-    facts = ", ".join(f"{key} {value}" for key, value in values.items())
+    shown = values | ({"sample rate": f"{values['sample rate']:,} Hz"} if "sample rate" in values else {})
+    facts = ", ".join(f"{key} {value}" for key, value in shown.items())
     return tag(
         "div",
         tag("img", src=f"/data/wave?{query}", alt=f"waveform of {name}", class_="picture", loading="lazy"),
@@ -97,7 +111,7 @@ def _fields(samples: Samples, one: Sample, wanted: str) -> Html:
         shown = _value(samples, one, name, value, wanted)
         rows.append(tag("tr", tag("th", excerpt(str(name), 80), scope="row"), tag("td", shown)))
     left = len(one.values) - _FIELDS
-    note = tag("p", f"{left:,} more fields", class_="cut-here") if left > 0 else None
+    note = tag("p", number_of(left, "more field"), class_="cut-here") if left > 0 else None
     return tag("div", tag("table", rows), note, class_="wide", tabindex=0, role="group", aria_label=one.where)
 
 
@@ -108,6 +122,9 @@ def _value(samples: Samples, one: Sample, name: str, value: Any, wanted: str) ->
         return tag("img", src=source, alt=f"{name} of {one.where}", loading="lazy", class_="thumb")
     if kind == "audio":
         return recording(one.number, f"{name} of {one.where}", {}, name)
+    if turns := _turns(value):
+        return tag("div", [_turn(role, said, wanted) for role, said in turns], class_="value", tabindex=0,
+                   role="group", aria_label=f"{name} of {one.where}")  # fmt: skip
     shown = plain_text(value)
     if wanted and (at := shown.casefold().find(wanted.casefold())) > CHARACTERS - 200:
         shown = f"… (from character {at - 200:,}) {shown[at - 200 :]}"
@@ -123,15 +140,42 @@ def _value(samples: Samples, one: Sample, name: str, value: Any, wanted: str) ->
     return tag("div", marked(shown[:CHARACTERS], wanted), left, class_="value")
 
 
+def _turns(value: Any) -> list[tuple[str, str]]:
+    """Role and text of each message, if the value is a chat and nothing but that."""
+    found = []
+    for one in value if isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1 else ():
+        if not isinstance(one, dict):
+            return []
+        for role, said in (("role", "content"), ("from", "value")):
+            if set(one) == {role, said} and all(isinstance(part, str) for part in one.values()):
+                found.append((one[role], one[said]))
+                break
+        else:
+            return []
+    return found
+
+
+def _turn(role: str, said: str, wanted: str) -> Html:
+    cut = tag("span", f" … {CHARACTERS:,} of {len(said):,} characters are shown", class_="cut-here")
+    return tag("p", tag("b", excerpt(role, 80), class_="role"), marked(said[:CHARACTERS], wanted),
+               cut if len(said) > CHARACTERS else None, class_="turn")  # fmt: skip
+
+
 def plain_text(value: Any) -> str:
-    """A value of a record as text: strings as they are, arrays by shape and first items, others as JSON."""
+    """A value of a record as text: strings as they are, arrays by shape and first items, others as JSON.
+
+    >>> plain_text(float("nan")), plain_text(None), plain_text(b"caf\\xc3\\xa9"), plain_text(b"\\xff\\0")
+    ('nan', 'null', 'café', '2 bytes, not text: ff 00')
+    """
     if isinstance(value, str):
         return value
+    if isinstance(value, float | np.floating) and not np.isfinite(value):
+        return str(value)  # JSON would say null
     if isinstance(value, bytes):
-        try:
-            return value.decode() if len(value) <= 65536 else f"{len(value):,} bytes"
-        except UnicodeDecodeError:
-            return f"{len(value):,} bytes, not text: {value[:24].hex(' ')}{' …' if len(value) > 24 else ''}"
+        if (decoded := as_text(value)) is not None:
+            return decoded
+        more = f", not text: {value[:24].hex(' ')}{' …' if len(value) > 24 else ''}" if len(value) <= TEXT_BYTES else ""
+        return f"{len(value):,} bytes{more}"
     if isinstance(value, np.ndarray) and value.dtype != object:
         if value.ndim == 0:
             return str(value.item())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,14 +18,17 @@ import numpy as np
 from penstock.core.columns import row
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UserCodeError
 from penstock.core.sizes import size
+from penstock.markup.visible import number_of
 from penstock.pipeline import Pipeline
 from penstock.plan.definition import Definition
-from penstock.sources import splits
+from penstock.sources import json_fields, splits
 from penstock.sources.base import ClassSource, Source, TokenSource
 from penstock.sources.folders import MediaFolder
 from penstock.sources.formats import DATASETS, Options
+from penstock.sources.jsonl import JsonlFiles
 from penstock.view import front
 from penstock.view.documents import beginning, decoded, place
+from penstock.view.media import as_text, media_kind
 from penstock.view.session import Session
 from penstock.view.targets import MEDIA, open_media
 
@@ -43,6 +47,7 @@ class Sample:
     values: dict[str, Any] = field(default_factory=dict)
     error: str = ""
     reason: str = ""  # the error without what is particular to this record
+    brief: str = ""  # the error in a few words, for a caption
     length: float = 0
     ids: list[int] = field(default_factory=list)  # the first ids of a document
     content: bytes = b""  # what decides whether two samples are the same
@@ -173,6 +178,8 @@ class RecordSamples:
                 bad[good[0]] = error
                 good = []
         rows = {number: row(columns, at) for at, number in enumerate(good)}
+        if isinstance(source, JsonlFiles):  # columns are those of the first record: show each with its own fields
+            rows |= _own_fields(source, wanted)
         return [
             Sample(n, _where(source, n), rows.get(n, {}), *(_explained(bad[n]) if n in bad else ("", "")))
             for n in wanted
@@ -209,6 +216,8 @@ class MediaSamples:
             found.values, found.length = header(self.kind, found.content, found.where)
         except (BadRecords, RecordError) as error:
             found.error, found.reason = _explained(error)
+            first = error.errors[0] if isinstance(error, BadRecords) else error
+            found.brief = f"expected {first.expected}" + (f", got {first.got}" if first.got else "")
         if self.source.labels is not None:
             label = int(self.source.labels[number])
             found.values["class"] = self.source.classes[label] if self.source.classes else label
@@ -281,7 +290,7 @@ def _front(paths: list[str], session: Session) -> RecordSamples | None:
         found = front.first_json_lines(files, FRONT_RECORDS)
     else:
         found = front.first_texts(files, by, FRONT_RECORDS)
-    note = f"the first {len(found):,} records of {size(total)}: larger files are not scanned"
+    note = f"the first {number_of(len(found), 'record')} of {size(total)}: larger files are not scanned"
     from penstock.tokenizers import as_tokenizer
 
     name = session.choices.tokenizer
@@ -364,10 +373,25 @@ def _where(source: Source, number: int) -> str:
     return ", ".join([*known, f"{kind} {facts[kind]}"] if kind else [*known, f"record {number:,}"])
 
 
+def _own_fields(source: JsonlFiles, numbers: list[int]) -> dict[int, dict[str, Any]]:
+    """The fields that each line itself has, of the lines that are JSON objects."""
+    found: dict[int, dict[str, Any]] = {}
+    data, bad = source.files.fetch(np.array(numbers, np.int64))
+    failed = {error.row for error in bad}
+    for at, (number, line) in enumerate(zip(numbers, data, strict=True)):
+        if at not in failed:
+            with suppress(RecordError):  # the source says what is wrong with it
+                found[number] = json_fields.load(bytes(line), "")
+    return found
+
+
 def _strings(value: Any) -> list[str]:
-    """All strings in a value, in lists and dicts too."""
+    """All strings in a value, in lists and dicts too; bytes that are text count, as in tar shards."""
     if isinstance(value, str):
         return [value]
+    if isinstance(value, bytes):
+        text = None if media_kind(value) else as_text(value)
+        return [] if text is None else [text]
     if isinstance(value, dict):
         return [text for part in value.values() for text in _strings(part)]
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):

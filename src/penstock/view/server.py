@@ -16,6 +16,7 @@ from penstock.core.errors import PenstockError, UsageError
 from penstock.core.optional import need
 from penstock.markup.html import Html, join, tag
 from penstock.markup.style import STYLE
+from penstock.view.error_html import error_table
 from penstock.view.guard import Guard
 from penstock.view.pages import PAGES, Content, Page, Query
 from penstock.view.session import Choices, Session, open_beside, open_session
@@ -208,9 +209,7 @@ def _frame(session: Session, page: Page | None, content: Html) -> bytes:
 
 
 def _error(error: PenstockError) -> Html:
-    parts = [("expected", error.expected), ("got", error.got), ("where", error.where), ("fix", error.fix)]
-    rows = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in parts if value]
-    return join([tag("h1", "This cannot be shown"), tag("section", tag("table", rows))])
+    return join([tag("h1", "This cannot be shown"), tag("section", error_table(error))])
 
 
 def _failure(error: Exception) -> Html:

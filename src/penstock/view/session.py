@@ -107,7 +107,7 @@ def open_session(target: Any, choices: Choices | None = None) -> Session:
                 "a dataset with random access", got="a stream", where=path, fix="download it first: from_hf"
             )
         return Session(title, choices, pipeline=found)
-    return Session(title, choices, path, format_of(path, choices.storage_options))
+    return Session(title, choices, path, format_of(path, choices.storage_options, most=True))
 
 
 def open_beside(target: Any, other: Any, choices: Choices | None = None) -> Session:

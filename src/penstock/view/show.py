@@ -10,7 +10,7 @@ from penstock.core.arguments import explained
 from penstock.core.errors import UsageError
 from penstock.engine.loader import Loader
 from penstock.markup.notebook import cell
-from penstock.markup.visible import excerpt
+from penstock.markup.visible import excerpt, number_of
 from penstock.pipeline import Pipeline
 from penstock.view.batch_html import batch_html
 from penstock.view.batches import Row, Shown, batch_alone, batch_of
@@ -30,7 +30,7 @@ class Showing:
 
     def __repr__(self) -> str:
         shown = self.batch
-        head = f"batch of {shown.total:,} rows"
+        head = f"batch of {number_of(shown.total, 'row')}"
         if shown.step is not None:
             head += f", step {shown.step:,} of epoch {shown.epoch:,}"
         if shown.fill is not None:
@@ -38,7 +38,7 @@ class Showing:
         columns = [f"  {c.name}: {c.dtype}, {c.shape}" for c in shown.columns]
         rows = [line for row in shown.rows for line in _lines(row)]
         rest = shown.total - len(shown.rows)
-        return "\n".join([head, *shown.notes, *columns, *rows, *([f"… {rest:,} more rows"] if rest else [])])
+        return "\n".join([head, *shown.notes, *columns, *rows, *([f"… {number_of(rest, 'more row')}"] if rest else [])])
 
 
 def _lines(row: Row) -> list[str]:
@@ -46,7 +46,7 @@ def _lines(row: Row) -> list[str]:
     for one in row.tokens:
         said.append(repr("".join(one.pieces)) if one.pieces is not None else " ".join(map(str, one.ids)))
     said += [f"{p.name} {p.after.shape[1]} × {p.after.shape[0]}" for p in row.pictures]
-    said += [f"{s.name} {s.total:,} samples" for s in row.sounds]
+    said += [f"{s.name} {number_of(s.total, 'sample')}" for s in row.sounds]
     said += [f"{v.name} {v.text}" for v in row.values]
     lines = [f"row {row.number}: " + excerpt(", ".join(said), _LINE)]
     return lines if row.why is None else [*lines, f"  why: {short_why(row.why)}"]

@@ -15,6 +15,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock.markup.visible import number_of
 from penstock.view.samples import Sample, Samples, TokenSamples, class_names
 from penstock.view.session import Session
 from penstock.view.skipped import Skipped, read_skipped
@@ -52,7 +53,7 @@ class Survey:
     def share(self) -> str:
         """Which part was looked at, in words."""
         if self.looked_at >= self.of:
-            return f"all {self.of:,} were looked at"
+            return f"all {self.of:,} were looked at" if self.of > 1 else "the only one was looked at"
         return f"{self.looked_at:,} of {self.of:,} were looked at ({100 * self.looked_at / self.of:.2g}%)"
 
 
@@ -105,7 +106,11 @@ def _survey(session: Session, samples: Samples) -> Survey:
 def _lengths(samples: Samples, looked: list[Sample]) -> tuple[NDArray[Any], str]:
     if isinstance(samples, TokenSamples):
         numbers = np.array(spread(len(samples), LENGTHS, runs=100), np.int64)
-        note = "" if len(numbers) == len(samples) else f"of {len(numbers):,} documents in runs that are evenly spaced"
+        note = (
+            ""
+            if len(numbers) == len(samples)
+            else f"of {number_of(len(numbers), 'document')} in runs that are evenly spaced"
+        )
         return samples.source.lengths(numbers), note
     good = [one.length for one in looked if not one.error]
     integers = samples.unit != "seconds"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from penstock.collate.tokens import IGNORE
 from penstock.markup.html import Html, tag, text
+from penstock.markup.visible import number_of
 from penstock.view.batch_tokens import TokenRow
 
 _COLOURS = 6  # `.seg-0` to `.seg-5`
@@ -17,11 +18,11 @@ def tokens_html(row: TokenRow, key: str) -> Html:
     kinds = "tokens packed" if row.segments is not None else "tokens"
     parts = list(_tokens(row))
     if row.total > len(row.ids):
-        parts.append(tag("span", f" … {row.total - len(row.ids):,} more tokens", class_="cut-here"))
+        parts.append(tag("span", f" … {number_of(row.total - len(row.ids), 'more token')}", class_="cut-here"))
     name = None if row.name == "input_ids" else tag("h3", row.name)
     box = tag(
         "div", parts, class_=kinds, id=f"{key}-{row.name}", tabindex=0, role="group",
-        aria_label=f"{row.name}: {row.filled:,} tokens",
+        aria_label=f"{row.name}: {number_of(row.filled, 'token')}",
     )  # fmt: skip
     said = tag(
         "output", "choose a token to see its id, label and document", class_="token note", for_=f"{key}-{row.name}"
@@ -97,5 +98,5 @@ def pack_picture(rows: Sequence[tuple[int, TokenRow]]) -> Html:
             )  # fmt: skip
             begin += count
     height = len(rows) * (_BAR + _GAP)
-    label = f"how {len(rows)} rows are filled"
+    label = f"how {number_of(len(rows), 'row')} are filled"
     return tag("svg", parts, class_="chart packs", role="img", aria_label=label, width="100%", height=height)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.markup.html import Html, tag
-from penstock.markup.visible import excerpt, figure
+from penstock.markup.visible import excerpt, figure, number_of
 
 _MOST_DOCUMENTS = 50
 _MOST_TEXT = 400
@@ -54,7 +54,7 @@ def _documents(documents: list[dict[str, Any]]) -> Html:
     items = []
     for one, end in list(zip(documents, ends, strict=True))[:_MOST_DOCUMENTS]:
         at = one.get("at")
-        here = f"{one['tokens_here']:,} tokens here, " if isinstance(one.get("tokens_here"), int) else ""
+        here = f"{number_of(one['tokens_here'], 'token')} here, " if isinstance(one.get("tokens_here"), int) else ""
         head = f"document {figure(one.get('document'))}: {here}from its token {figure(one.get('from', 0))}"
         named = {k: one[k] for k in ("file", "line", "byte") if k in one} | one
         rest = {k: v for k, v in named.items() if k not in ("document", "from", "at", "tokens_here")}
@@ -62,7 +62,7 @@ def _documents(documents: list[dict[str, Any]]) -> Html:
         place = None if at is None else tag("small", f"at token {at:,} of the row", class_="note")
         items.append(tag("li", tag("b", head), " ", place, tag("div", said), data_at=at, data_to=end))
     if len(documents) > _MOST_DOCUMENTS:
-        items.append(tag("li", f"… {len(documents) - _MOST_DOCUMENTS:,} more documents", class_="cut-here"))
+        items.append(tag("li", f"… {number_of(len(documents) - _MOST_DOCUMENTS, 'more document')}", class_="cut-here"))
     return tag("ol", items, class_="documents")
 
 

@@ -2,7 +2,8 @@
 
 `?step=` is the step, `?other=` a second one beside it, `?seed=` the seed of the second one. In a session with a second
 target (`session.beside`) the second batch is that one's, of the same step if no other is asked for. Batches are
-computed by `loader.look`, which moves nothing; the last few are kept for their pictures and sounds.
+computed by `loader.look`, which moves nothing; the last few are kept for their pictures and sounds. Where a batch
+cannot be computed, its error is in its place, and the form leads to other steps.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from penstock.core.errors import FileMissing
+from penstock.core.errors import FileMissing, PenstockError
 from penstock.engine.loader import Loader
 from penstock.markup.html import Html, join, tag
+from penstock.markup.visible import number_of
 from penstock.order.shuffle import LARGEST
 from penstock.view.batch_html import File, batch_html, files_of
-from penstock.view.batches import MOST_ROWS, Shown, batch_of
+from penstock.view.batches import MOST_ROWS, Shown, batch_of, steps_of
+from penstock.view.error_html import error_table
 from penstock.view.pages import Content, Query
 from penstock.view.run_of import loader_for
 from penstock.view.session import Session
@@ -52,7 +55,7 @@ def page(session: Session, query: Query) -> Html:
     if session.beside is not None or query.get("other", "").strip() or seed >= 0:  # a form sends empty fields too
         high = LARGEST // max(1, _rows(_loader(second, None)[0])) - 1
         asked.append(Asked(query.number("other", min(step, high), 0, high), None if seed < 0 else seed, first))
-    batches = [_shown(of, one) for of, one in zip((session, second), asked, strict=False)]
+    batches = [_found(of, one) for of, one in zip((session, second), asked, strict=False)]
     said = [*notes, *_clamped(query, "step", step)]
     if len(asked) > 1:
         said += _clamped(query, "other", asked[1].step)
@@ -62,10 +65,11 @@ def page(session: Session, query: Query) -> Html:
         [
             tag("h1", "Batches"),
             tag("p", session.title + (f", beside {second.title}" if session.beside else ""), class_="lead"),
-            tag("section", _form(query, batches[0], asked), [tag("p", note, class_="note") for note in said]),
+            tag("section", _form(query, _steps(batches[0], session, step), asked),
+                [tag("p", note, class_="note") for note in said]),
             tag("div", sides, class_="sides" if len(sides) > 1 else None),
         ]
-    )
+    )  # fmt: skip
 
 
 def file(session: Session, query: Query) -> Content:
@@ -81,7 +85,25 @@ def file(session: Session, query: Query) -> Content:
     raise FileMissing("a picture or sound of this batch", got=f"{wanted[0]} of column {wanted[2]!r}, row {wanted[1]}")
 
 
-def _side(session: Session, asked: Asked, shown: Shown, query: Query, key: str, named: bool) -> Html:
+def _found(session: Session, asked: Asked) -> Shown | PenstockError:
+    try:
+        return _shown(session, asked)
+    except PenstockError as error:
+        return error
+
+
+def _steps(found: Shown | PenstockError, session: Session, step: int) -> Shown:
+    """What the form needs to know of a batch, also of one that cannot be shown."""
+    if isinstance(found, Shown):
+        return found
+    per = steps_of(_loader(session, None)[0])
+    epoch = step // per if per else 0
+    return Shown(0, [], [], step, epoch, per, None if not per else (epoch + 1) * per)
+
+
+def _side(
+    session: Session, asked: Asked, shown: Shown | PenstockError, query: Query, key: str, named: bool
+) -> Html:  # fmt: skip
     def address(found: File) -> str:
         what = {"step": asked.step, "first": asked.first, "kind": found.kind, "row": found.row, "column": found.column}
         what |= {"side": key} if named else {}
@@ -92,7 +114,15 @@ def _side(session: Session, asked: Asked, shown: Shown, query: Query, key: str, 
         + f"step {asked.step:,}"
         + ("" if asked.seed is None else f", seed {asked.seed}")
     )
+    if isinstance(shown, PenstockError):
+        return tag("section", tag("h2", heading), tag("p", "This batch cannot be shown.", class_="bad"),
+                   error_table(shown))  # fmt: skip
     notes = [] if asked.seed is None and not (named and key == "b") else _loader(session, asked.seed)[1]
+    if replaced := sum(bool(row.why and row.why.get("refused_before")) for row in shown.rows):
+        notes = [
+            *notes,
+            f"{number_of(replaced, 'row')} in the place of records that were rejected or are bad",
+        ]
     body = batch_html(replace(shown, notes=[*shown.notes, *notes]), address, key=key, heading=heading)
     return tag("section", body, _pager(query, shown) if key == "a" else None)
 

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.core.sizes import size
 from penstock.markup import charts
 from penstock.markup.html import Html, join, tag
-from penstock.markup.visible import figure, short
+from penstock.markup.visible import figure, number_of, short
 from penstock.view.pages import Query
 from penstock.view.sample_html import card, excerpt
 from penstock.view.samples import RecordSamples, Samples, open_samples
@@ -165,7 +165,13 @@ def _lengths(session: Session, samples: Samples, found: Survey, query: Query) ->
 
 
 def _balance(one: Any, found: Survey) -> Html:
-    title = f"Languages ({one.column})" if one.language else f"Values of {one.column}"
+    title = (
+        f"Languages ({one.column})"
+        if one.language
+        else "Classes"
+        if one.column == "class"
+        else f"Values of {one.column}"
+    )
     note = None if one.every else tag("p", found.share, class_="note")
     return tag("section", tag("h2", title), charts.bars(one.counts, title=title), note)
 
@@ -177,9 +183,11 @@ def _duplicates(found: Survey, samples: Samples) -> Html:
         for same in found.duplicates[:_SHOWN]
     ]
     exact = "length and first tokens" if samples.kind == "tokens" else "content"
-    text = f"{more:,} exact duplicates (same {exact}); {found.share}" if more else f"none found; {found.share}"
+    text = (
+        f"{number_of(more, 'exact duplicate')} (same {exact}); {found.share}" if more else f"none found; {found.share}"
+    )
     left = len(found.duplicates) - _SHOWN
-    rest = tag("p", f"and {left:,} more groups", class_="note") if left > 0 else None
+    rest = tag("p", f"and {number_of(left, 'more group')}", class_="note") if left > 0 else None
     return tag("section", tag("h2", "Duplicates"), tag("p", text, class_="note"), tag("table", rows) if rows else None,
                rest)  # fmt: skip
 
@@ -188,7 +196,7 @@ def _bad(found: Survey, samples: Samples) -> Html:
     parts = [tag("h2", f"Bad {samples.what}")]
     skipped = found.skipped
     if skipped is not None and skipped.total:
-        parts.append(tag("p", f"{skipped.total:,} records were skipped when the store was made", class_="bad"))
+        parts.append(tag("p", f"{number_of(skipped.total, 'record')} skipped when the store was made", class_="bad"))
         rows = [_row(f"{count:,}", f"expected {why}") for why, count in skipped.reasons.items()]
         parts.append(tag("table", rows))
     for reason, same in found.bad.items():
