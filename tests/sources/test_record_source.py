@@ -75,6 +75,38 @@ def test_real_torch_datasets() -> None:
     assert [int(row["label"]) for row in ps.from_dataset(joined, ["image", "label"]).peek(3)] == [3, 5, 0]
 
 
+class Chunked(Dataset):
+    """Reads many records in one call, and counts the calls."""
+
+    def __init__(self, make, size: int = 60) -> None:
+        super().__init__(make, size)
+        self.calls: list[int] = []
+
+    def __getitems__(self, numbers: list[int]):
+        self.calls.append(len(numbers))
+        return [self.make(i) for i in numbers]
+
+
+def test_many_records_in_one_call() -> None:
+    dataset = Chunked(SHAPES["dict"])
+    rows = ps.from_dataset(dataset, version="1").shuffle(seed=3).batch(20).to_numpy(threads=0)
+    one_by_one = ps.from_dataset(Dataset(SHAPES["dict"]), version="1").shuffle(seed=3).batch(20).to_numpy(threads=0)
+    assert [batch["x"].tolist() for batch in rows] == [batch["x"].tolist() for batch in one_by_one]
+    assert sum(dataset.calls) == 60 and len(dataset.calls) <= 3
+
+    def often_bad(i: int) -> dict:
+        return {"x": 1 // (i % 7)}
+
+    skipping = ps.from_dataset(Chunked(often_bad), version="1", on_error="skip").batch(10).to_numpy(threads=0)
+    assert len(list(skipping)) == 6 and len(skipping.ledger) >= 9
+    with pytest.raises(ps.PenstockError, match="record 14 of Chunked"):
+        ps.from_dataset(Chunked(often_bad), version="1").skip(8).batch(10).to_numpy(threads=0).batch_at(0)
+    wrong = Chunked(SHAPES["dict"])
+    wrong.__class__ = type("Wrong", (Chunked,), {"__getitems__": lambda self, numbers: {"x": numbers}})
+    with pytest.raises(ps.UsageError, match=r"(?s)a list of 10 records from __getitems__.*got:   dict"):
+        ps.from_dataset(wrong, version="1").batch(10).to_numpy(threads=0).batch_at(0)
+
+
 def ragged(i: int) -> dict:
     return {"ids": list(range(i % 4)) or [0], "vector": np.full(3, i, np.float32), "tokens": torch.arange(i % 3 + 1)}
 

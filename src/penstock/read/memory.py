@@ -66,7 +66,7 @@ def from_dataset(
 
     A record may be a dict, tuple, named tuple, dataclass, string or array; tensors become arrays. A field's type is
     that of the first record: arrays are stacked, lists of numbers are ragged. One Python call per record, from many
-    threads at once.
+    threads at once; one for many records if the dataset has `__getitems__(numbers)`, as torch names it.
 
     Args:
         columns: the fields to read; of tuples, the names of their items (default "0", "1", ...).

@@ -2,6 +2,9 @@
 
 A list of plain data is identified by its content. Another object is identified by its class and what its `fingerprint`
 (a method or an attribute) says; without one, by its content too, which reads every record once.
+
+A dataset that has `__getitems__(numbers)`, as torch names it, is asked for many records in one call: worth it where
+records are stored in chunks.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import orjson
@@ -29,6 +32,13 @@ from penstock.sources.tables import TableSource
 from penstock.sources.tfds import TFDSource
 
 _TRIED = 100  # records that are tried for the first that can be read
+
+
+@runtime_checkable
+class ManyItems(Protocol):
+    """A sequence that returns a list of records for a list of numbers."""
+
+    def __getitems__(self, numbers: list[int], /) -> Sequence[Any]: ...
 
 
 class RecordSource:
@@ -61,9 +71,12 @@ class RecordSource:
     def read(self, indices: NDArray[np.int64]) -> Columns:
         rows: list[dict[str, Any]] = []
         bad: list[RecordError] = []
-        for row, number in enumerate(np.asarray(indices, np.int64).tolist()):
+        numbers = np.asarray(indices, np.int64).tolist()
+        found = self._many(numbers)
+        for row, number in enumerate(numbers):
             try:
-                rows.append(self._record(number, row))
+                record = self._item(number, row) if found is None else found[row]
+                rows.append(self._record(record, number, row))
             except RecordError as error:
                 bad.append(error)
         if bad:
@@ -75,26 +88,45 @@ class RecordSource:
         problem: RecordError | None = None
         for number in range(min(self._size, _TRIED)):
             try:
-                return self._fields(number, 0)
+                return self._fields(self._item(number, 0), number, 0)
             except RecordError as error:
                 problem = problem or error
         raise problem or UsageError("a record that can be read")
 
-    def _fields(self, number: int, row: int) -> dict[str, Any]:
+    def _many(self, numbers: list[int]) -> Sequence[Any] | None:
+        """All records in one call; None if the dataset has none for that, or if it fails: one by one names the bad."""
+        if not isinstance(self.items, ManyItems):
+            return None
         try:
-            record = self.items[number]
+            found = self.items.__getitems__(numbers)
+        except Exception as error:  # the user's own class
+            surface(error)
+            return None
+        if not isinstance(found, Sequence) or len(found) != len(numbers):
+            got = f"{len(found)} records" if isinstance(found, Sequence) else type(found).__name__
+            raise UsageError(
+                f"a list of {len(numbers)} records from __getitems__({len(numbers)} numbers)",
+                got=got, where=type(self.items).__name__, fix="return one record for each number, in their order",
+            )  # fmt: skip
+        return found
+
+    def _item(self, number: int, row: int) -> Any:
+        try:
+            return self.items[number]
         except Exception as error:  # the user's own class
             surface(error)
             raise self._bad("a record", f"{type(error).__name__}: {error}", number, row) from error
+
+    def _fields(self, record: Any, number: int, row: int) -> dict[str, Any]:
         try:
             found = record_fields.fields_of(record, self.names)
             return {name: record_fields.plain(value, name) for name, value in found.items()}
         except FieldError as error:
             raise self._bad(error.expected, error.got, number, row) from error
 
-    def _record(self, number: int, row: int) -> dict[str, Any]:
+    def _record(self, record: Any, number: int, row: int) -> dict[str, Any]:
         """The fields of a record, each of the type of its column."""
-        found = self._fields(number, row)
+        found = self._fields(record, number, row)
         try:
             if found.keys() != self._types.keys():
                 keys = ", ".join(map(repr, self._types))
@@ -122,7 +154,7 @@ class RecordSource:
     def _content(self, number: int) -> bytes:
         """What a record holds, for the fingerprint; of a bad record, why it is one."""
         try:
-            return _content(self._fields(number, 0))
+            return _content(self._fields(self._item(number, 0), number, 0))
         except RecordError as error:
             return f"bad record: {error.expected}".encode()
 
