@@ -138,3 +138,83 @@ def test_a_limit_on_threads_and_processes(options: str, tmp_path: Path) -> None:
     done = run(script)
     want = {"threads=8": "LimitError True\n", "threads=None": "60\n", "workers=2": "WorkerDied True\n"}
     assert done.stdout == want[options], done.stderr
+
+
+EACH_LIMIT = """
+    import os, resource, sys
+    import numpy as np
+    import penstock as ps
+
+    def once():
+        return sum(len(next(iter(batch.values()))) for batch in {loader})
+
+    want, used = once(), len(os.listdir("/proc/self/fd"))  # imports all that is needed
+    few = [used + k for k in range(14)]
+    for kind, values in {{"RLIMIT_NOFILE": few, "RLIMIT_FSIZE": [0, 100, 5000, 70_000, 1 << 24]}}.items():
+        limit = getattr(resource, kind)
+        old = resource.getrlimit(limit)
+        for value in values:
+            resource.setrlimit(limit, (value, old[1]))
+            try:
+                found = str(once() == want)
+            except ps.PenstockError as error:
+                found = "named" if "ulimit" in error.fix or "TMPDIR" in error.fix else repr(str(error))
+            except BaseException as error:
+                found = repr(error)
+            resource.setrlimit(limit, old)
+            print(found)
+"""
+
+
+@LINUX
+@pytest.mark.parametrize("options", ["threads=0", "threads=2", "isolate=True"])
+@pytest.mark.parametrize("kind", ["store", "parquet", "texts", "gzip"])
+def test_limits_on_descriptors_and_file_sizes(kind: str, options: str, tmp_path: Path) -> None:
+    """Whatever is left to open: the same rows, or an error that says which limit to raise."""
+    import gzip
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = str(tmp_path / kind)
+    if kind == "store":
+        ps.prepare(ps.from_texts(TEXTS[:40]), "bytes", path, shard_tokens=2048, show_progress=False)
+    elif kind == "parquet":
+        os.mkdir(path)
+        for number in range(6):
+            pq.write_table(pa.table({"text": TEXTS[:5]}), f"{path}/{number}.parquet")
+    elif kind == "gzip":
+        (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a line of text"}\n' * 4000))
+    source = {
+        "store": f"ps.open_store({path!r}).windows(64)",
+        "parquet": f"ps.read_parquet({path!r})",
+        "texts": "ps.from_texts(['a text'] * 60)",
+        "gzip": f"ps.read_jsonl({path[:-4] + 'a.jsonl.gz'!r})",
+    }[kind]
+    done = run(EACH_LIMIT.format(loader=f"{source}.shuffle(seed=1).batch(5).to_numpy({options})"))
+    found = done.stdout.splitlines()
+    assert len(found) == 19, done.stderr
+    assert set(found) <= {"True", "named"}, found
+    assert "True" in found
+
+
+@LINUX
+def test_signatures_of_near_duplicates_do_not_fit(small_disk: Path) -> None:
+    script = f"""
+        import penstock as ps
+        texts = [f"document {{i}} of some words" for i in range(400)]
+        try:
+            ps.from_texts(texts).dedup(method="minhash", cache_dir={str(small_disk.parent / "cache")!r})
+        except ps.StorageError as error:
+            print(error.errno, error.where, "set TMPDIR" in error.fix)
+    """
+    done = run(script, env=os.environ | {"TMPDIR": str(small_disk)})
+    assert done.stdout == f"{errno.ENOSPC} {small_disk} True\n", done.stderr
+    done = run(script, env=os.environ | {"TMPDIR": "/nowhere"}, preexec_fn=_no_files, cwd="/proc")
+    assert done.stdout == "2 TMPDIR, /tmp, /var/tmp True\n", done.stderr
+
+
+def _no_files() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli import console
 from penstock.cli.arguments import add_json, add_tokens, number
 from penstock.core.errors import FileMissing, UsageError
+from penstock.core.os_errors import temporary_errors
 
 if TYPE_CHECKING:
     from penstock.pipeline import Pipeline
@@ -76,10 +77,11 @@ def opened(args: argparse.Namespace, paths: Sequence[str]) -> Iterator[tuple[Pip
         raise UsageError("- alone, or paths", got=" ".join(paths), fix="cat the files into the command instead")
     if sys.stdin.isatty():
         console.note("reading stdin; end it with Ctrl-D")
-    folder = tempfile.mkdtemp(prefix="penstock-stdin-")
+    with temporary_errors("what comes from stdin"):
+        folder = tempfile.mkdtemp(prefix="penstock-stdin-")
     try:
         path = os.path.join(folder, "stdin")
-        with open(path, "wb") as file:
+        with temporary_errors("what comes from stdin"), open(path, "wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         if not os.path.getsize(path):
             raise UsageError("records on stdin", got="nothing", fix="cat data.jsonl | penstock sample - -n 5")

@@ -12,6 +12,7 @@ made here does not; the system's limit is on maps (65,530 for each process on Li
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import sys
@@ -25,9 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.errors import StoreError
+from penstock.core.os_errors import temporary_error, temporary_errors
 
 TAIL = 8  # bytes at the end of each file that are compared
 _MAX_VECTORS = 1024  # the kernel's IOV_MAX
+_PURPOSE = "the last bytes of mapped files"
 _FAILED = ctypes.c_void_p(-1).value
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
 
@@ -168,7 +171,7 @@ class _Probe:
         self._found: NDArray[np.uint64] = np.empty(0, np.uint64)
 
     def read(self, ends: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """The 8 bytes at each of these addresses; fewer where the next one cannot be read."""
+        """The 8 bytes at each of these addresses; fewer where the next one, or the limit of files, ends it."""
         vectors = np.empty((len(ends), 2), np.uint64)
         vectors[:, 0], vectors[:, 1] = ends, TAIL
         with self._lock:
@@ -178,14 +181,22 @@ class _Probe:
             return self._found[: max(0, copied) // TAIL].copy()
 
     def read_one(self, end: int) -> int | None:
-        """The same for one address."""
+        """The same for one address; None if it cannot be read."""
         with self._lock:
             if self._fd < 0:
                 self._open()
-            return int(self._found[0]) if _libc.pwrite(self._fd, end, TAIL, 0) == TAIL else None
+            if _libc.pwrite(self._fd, end, TAIL, 0) == TAIL:
+                return int(self._found[0])
+        number = ctypes.get_errno()
+        if number != errno.EFAULT:  # the memory is not at fault, but the file it is written to: a limit of files
+            raise temporary_error(OSError(number, os.strerror(number)), _PURPOSE)
+        return None
 
     def _open(self) -> None:
-        with tempfile.TemporaryFile() if not hasattr(os, "memfd_create") else open(os.memfd_create("penstock")) as file:
+        with (
+            temporary_errors(_PURPOSE),
+            tempfile.TemporaryFile() if not hasattr(os, "memfd_create") else open(os.memfd_create("penstock")) as file,
+        ):
             os.ftruncate(file.fileno(), _MAX_VECTORS * TAIL)
             self._found = np.frombuffer(mmap.mmap(file.fileno(), _MAX_VECTORS * TAIL), np.uint64)
             self._fd = os.dup(file.fileno())
@@ -209,13 +220,18 @@ def check_ends(
 
     `file_of(k)` returns the k-th file, for the error.
     """
-    for at in range(0, len(ends), _MAX_VECTORS):
+    at = 0
+    while at < len(ends):
         found = _probe.read(ends[at : at + _MAX_VECTORS])
         wrong = np.flatnonzero(found != tails[at : at + len(found)])
         if len(wrong):
             raise _cut(file_of(at + int(wrong[0])))
-        if len(found) < len(ends[at : at + _MAX_VECTORS]):
-            raise _cut(file_of(at + len(found)))
+        whole = at + _MAX_VECTORS
+        at += len(found)
+        if at < min(whole, len(ends)):  # the next one stopped it
+            if _probe.read_one(int(ends[at])) != tails[at]:
+                raise _cut(file_of(at))
+            at += 1
 
 
 def check_size(file: MappedFile | None) -> None:

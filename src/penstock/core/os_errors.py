@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,7 @@ _FIX = {
     errno.EMFILE: "this process has too many open files: raise the limit (ulimit -n) or close some",
     errno.ENFILE: "this machine has too many open files: raise the limit (fs.file-max) or close some",
     errno.ENAMETOOLONG: "use a shorter path",
+    errno.ENOMEM: "free some memory, or raise the limit of this process (ulimit -v) or of its container",
     errno.EIO: "the disk or its connection failed: check it, then run again",
     errno.ESTALE: "the network file system lost the file: mount it again",
 }
@@ -58,3 +60,31 @@ def storage_errors(path: str | os.PathLike[str], doing: str = "read") -> Iterato
         raise
     except OSError as error:
         raise storage_error(error, error.filename if isinstance(error.filename, str) else path, doing) from error
+
+
+@contextmanager
+def temporary_errors(what: str) -> Iterator[None]:
+    """The same for a file without a name, on disk (TMPDIR) or in memory; `what` says what it holds."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except OSError as error:
+        raise temporary_error(error, what) from error
+
+
+def temporary_error(error: OSError, what: str) -> StorageError:
+    """Returns the StorageError of a file without a name.
+
+    >>> temporary_error(OSError(24, "Too many open files"), "texts").expected
+    'a temporary file for texts'
+    """
+    surface(error)
+    if isinstance(error, FileNotFoundError):  # of `tempfile`, which found no folder at all
+        where, fix = "TMPDIR, /tmp, /var/tmp", "set TMPDIR to a folder that this user can write to"
+    else:
+        where = tempfile.tempdir or os.environ.get("TMPDIR", "/tmp")
+        fix = _FIX.get(error.errno or 0, "check the folder of temporary files")
+        fix = fix.replace("choose another disk", "set TMPDIR to another disk")
+    got = error.strerror or f"{type(error).__name__}: {error}"
+    return StorageError(f"a temporary file for {what}", got=got, where=where, fix=fix, errno=error.errno)

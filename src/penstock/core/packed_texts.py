@@ -18,6 +18,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.os_errors import temporary_errors
+
 _CHUNK = 1 << 14  # texts encoded in one call
 _regions: dict[int, tuple[int, int]] = {}  # address of a shared block -> its descriptor and size
 
@@ -104,7 +106,7 @@ def _packed(values: Iterable[Any], raw: bool) -> tuple[NDArray[np.uint8], NDArra
     """The bytes of all values in shared memory, and where each begins."""
     lengths: list[NDArray[np.int64]] = []
     rest = iter(values)
-    with open(unnamed_file("penstock-texts"), "w+b") as file:
+    with temporary_errors("texts that child processes share"), open(unnamed_file("penstock-texts"), "w+b") as file:
         while some := list(islice(rest, _CHUNK)):
             data = some if raw else [text.encode("utf-8", "surrogatepass") for text in some]
             lengths.append(np.array([len(one) for one in data], np.int64))

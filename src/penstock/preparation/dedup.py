@@ -26,6 +26,7 @@ from penstock.core.errors import UsageError
 from penstock.core.function_globals import globals_id
 from penstock.core.hashing import content_id
 from penstock.core.optional import need
+from penstock.core.os_errors import temporary_errors
 from penstock.core.progress import Progress, progress
 from penstock.plan.branches import Combined
 from penstock.plan.definition import Definition
@@ -39,6 +40,7 @@ _HEAD = b"penstock-duplicates-1\n"
 _PURPOSE = "finding duplicates"
 _PAIRS = 1 << 16
 _SEED = 1
+_SIGNATURES = "the signatures of near duplicates"
 _NO_SPACES = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af"  # Japanese, Chinese, Korean: a word a character
 _WORD = re.compile(rf"[{_NO_SPACES}]|[^\W{_NO_SPACES}]+")
 _JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
@@ -152,15 +154,14 @@ def _near(columns: Iterator[Column], threshold: float, ngram: int, num_perm: int
     graph = need("scipy.sparse", extra="dedup", purpose="to find near duplicates")
     components = need("scipy.sparse.csgraph", extra="dedup").connected_components
     index = sketch.MinHashLSH(threshold=threshold, num_perm=num_perm)
-    with cast("IO[bytes]", tempfile.TemporaryFile(prefix="penstock-")) as file:
+    with _signature_file() as file:
         rows = 0
         for column in columns:
             shingles = [_shingles(value, ngram) for value in column]
             made = sketch.MinHash.generator(shingles, num_perm=num_perm, seed=_SEED, hashfunc=_hash32)
             found = np.array([one.hashvalues for one in made], "<u4")
-            file.write(found.tobytes())
+            _append(file, found.tobytes())
             rows += len(found)
-        file.flush()
         if not rows:
             return np.empty(0, np.int64)
         signatures = np.memmap(file, "<u4", "r", shape=(rows, num_perm))
@@ -171,6 +172,18 @@ def _near(columns: Iterator[Column], threshold: float, ngram: int, num_perm: int
     _, group = components(edges, directed=False)
     kept = np.unique(group, return_index=True)[1]
     return np.setdiff1d(np.arange(rows), kept)
+
+
+def _signature_file() -> IO[bytes]:
+    with temporary_errors(_SIGNATURES):
+        return cast("IO[bytes]", tempfile.TemporaryFile(prefix="penstock-", buffering=0))
+
+
+def _append(file: IO[bytes], data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        with temporary_errors(_SIGNATURES):
+            rest = rest[file.write(rest) :]  # a file without a buffer may take a part
 
 
 def _alike(signatures: NDArray[Any], start: int, width: int, threshold: float) -> tuple[NDArray[Any], NDArray[Any]]:

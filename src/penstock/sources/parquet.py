@@ -23,6 +23,7 @@ from penstock.core.columns import Columns, scatter
 from penstock.core.errors import BadRecords, DataError, LimitError, RecordError, StateError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.optional import need
+from penstock.core.os_errors import storage_errors
 from penstock.core.signals import surface
 from penstock.sources import arrow, parquet_footer, parquet_pages, parquet_remote
 from penstock.sources.arrow_buffers import stored_type
@@ -160,7 +161,8 @@ class ParquetFiles:
         with self._bytes(number, blocks) as source:
             place = source
             if not filesystem.scheme(path):  # a local file is read by pyarrow itself, outside the GIL
-                place = need("pyarrow", extra="parquet").OSFile(filesystem.local(path), "rb")
+                with storage_errors(path):
+                    place = need("pyarrow", extra="parquet").OSFile(filesystem.local(path), "rb")
             try:
                 file = pq.ParquetFile(
                     place, thrift_string_size_limit=bound, thrift_container_size_limit=bound,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import weakref
@@ -9,6 +10,7 @@ from typing import Protocol
 
 from penstock.core.errors import LimitError
 from penstock.core.limits import Limits
+from penstock.core.os_errors import temporary_error
 from penstock.sources import compressed
 
 
@@ -61,11 +63,15 @@ class Spool:
 
 
 def _no_room(error: OSError) -> LimitError:
+    cause = temporary_error(error, "a decompressed copy")
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return LimitError(
         "room in the folder of temporary files for a decompressed copy",
-        got=str(error.strerror),
-        where=tempfile.gettempdir(),
-        fix="free some space, set TMPDIR to a larger disk, decompress the files, or prepare a store in one pass",
+        got=cause.got,
+        where=cause.where,
+        fix="free some space, set TMPDIR to a larger disk, decompress the files, or prepare a store in one pass"
+        if full
+        else cause.fix,
     )
 
 

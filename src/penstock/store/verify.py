@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.errors import FileMissing, PenstockError, StoreError
+from penstock.core.os_errors import temporary_errors
 from penstock.storage import objects
 from penstock.store import layout
 from penstock.store.manifest import NAME, Manifest, id_of_roots
@@ -79,7 +80,8 @@ def verify(
 
 def _with_own_cache(store: RemoteStore, stack: ExitStack) -> RemoteStore:
     """The store with an empty cache, which is deleted at the end."""
-    folder = stack.enter_context(TemporaryDirectory(prefix="penstock-verify-"))
+    with temporary_errors("pages of the store"):
+        folder = stack.enter_context(TemporaryDirectory(prefix="penstock-verify-"))
     largest = max((info.bytes for info in _entries(store.manifest, Report())), default=0)
     own = RemoteStore(
         store.url, storage_options=store.storage_options, cache_dir=folder, cache_bytes=2 * largest + _CACHE_BYTES

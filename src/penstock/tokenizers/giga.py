@@ -23,6 +23,7 @@ import numpy as np
 
 from penstock.core.columns import Ragged
 from penstock.core.optional import need
+from penstock.core.os_errors import temporary_errors
 from penstock.tokenizers.ambiguous import ambiguity
 from penstock.tokenizers.base import first_difference
 
@@ -156,7 +157,7 @@ def _sentencepiece_json(library: Any, model: bytes) -> str:
 
 def _from_ranks(library: Any, ranks: dict[bytes, int], scheme: str, special: dict[str, int]) -> Any:
     lines = [base64.b64encode(t) + b" %d\n" % r for t, r in sorted(ranks.items(), key=lambda pair: pair[1])]
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_errors("the vocabulary of a tokenizer"), tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "ranks.tiktoken")
         with open(path, "wb") as file:
             file.writelines(lines)

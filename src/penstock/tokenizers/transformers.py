@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
+from penstock.core.os_errors import temporary_errors
 from penstock.core.signals import surface
 from penstock.tokenizers.base import PROBES, BaseTokenizer, Ids, SerialTokenizer, Specials, Tokenizer
 from penstock.tokenizers.hf import HFTokenizer
@@ -41,7 +42,7 @@ class SlowTokenizer(SerialTokenizer):
 
     def _facts(self) -> dict[str, Any]:
         files = {}
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_errors("the vocabulary of a tokenizer"), tempfile.TemporaryDirectory() as folder:
             try:
                 saved = self.original.save_vocabulary(folder)
             except NotImplementedError:  # nothing beyond get_vocab() to save

@@ -139,6 +139,10 @@ def test_tiff_depths_and_signs(order: str) -> None:
     signed = tiff(deep, order, sample=2)
     with pytest.raises(RecordError, match="signed 16-bit integer"):
         decode(signed)
+    with pytest.raises(RecordError, match="signed 8-bit integer"):
+        decode(tiff(bytes(range(200)) * 2, order, bits=8, sample=2))
+    with pytest.raises(RecordError, match="a layout that Pillow reads[^$]*convert the file"):
+        decode(tiff(deep[:400], order, bits=7))
     if order == "<":  # the other order is unknown to Pillow
         assert np.array_equal(decode(tiff(deep, order, photometric=0), mode="L")[..., 0], 255 - np.rint(ramp / 257.0))
         bits = "".join(f"{value >> 4:012b}" for value in ramp.ravel())
@@ -164,6 +168,22 @@ def tiff(pixels: bytes, order: str = "<", *, bits: int = 16, photometric: int = 
     tags[273] = 8 + 2 + 12 * len(tags) + 4
     body = b"".join(struct.pack(order + "HHII", tag, 4, 1, value) for tag, value in sorted(tags.items()))
     return head + struct.pack(order + "H", len(tags)) + body + bytes(4) + pixels
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"\0\0\0\x18ftypheic" + bytes(40), "HEIF"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n" + bytes(40), "JPEG XL"),
+        (b"8BPS\0\1" + bytes(40), "Photoshop"),
+        (b"P7\nWIDTH 2\nHEIGHT 2\nDEPTH 1\nMAXVAL 255\nENDHDR\n1234", "PAM"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "SVG"),
+    ],
+)
+def test_images_of_other_formats_are_named(data: bytes, name: str) -> None:
+    with pytest.raises(RecordError, match=f"the format {name}") as caught:
+        decode(data, where="a.jpg")
+    assert (caught.value.where, caught.value.fix) == ("a.jpg", "convert the file to JPEG or PNG")
 
 
 def test_transparency_of_palettes_and_16_bit_grey(photo: Any) -> None:

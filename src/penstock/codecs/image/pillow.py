@@ -148,6 +148,8 @@ def _facts(image: Any) -> _Facts:
         return _Facts(kind, 1, False, f"a {kind} of floating-point pixels", tile)
     if mode == "I":
         return _Facts(kind, 1, False, f"a {kind} of {'signed ' * (sample == 2)}{bits}-bit integer pixels", tile)
+    if sample == 2:  # Pillow reads these as unsigned
+        return _Facts(kind, 0, False, f"a {kind} of signed {bits}-bit integer pixels", tile)
     return _Facts(kind, 0, False, "" if mode in _CONVERTIBLE else f"a {kind} in Pillow mode {mode!r}", tile)
 
 

@@ -12,12 +12,14 @@ import sys
 import time
 import weakref
 from collections import deque
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from penstock.core.columns import Columns
-from penstock.core.errors import WorkerDied
+from penstock.core.errors import PenstockError, WorkerDied
 from penstock.core.packed_texts import unnamed_file
+from penstock.core.signals import surface
 from penstock.engine.processes.child import ChildSteps, Descriptors
 from penstock.engine.processes.payload import Payload
 from penstock.engine.processes.ring import TAKEN, Ring, assemble, views
@@ -51,7 +53,7 @@ class ChildConnection:
         self._counted: tuple[float, ...] = (0,) * 6
         self._measured: dict[str, float] = {}
         self._noted: list[tuple[int, int, dict[str, int]]] = [(0, 0, {}), (0, 0, {})]
-        with ExitStack() as theirs, ExitStack() as undo:
+        with starting_a_child(), ExitStack() as theirs, ExitStack() as undo:
             self._ring = Ring.create(slots, max_bytes)
             theirs.callback(os.close, self._ring.fd)
             self._notes = unnamed_file("penstock-notes")
@@ -218,14 +220,23 @@ def _spawn(fds: Descriptors, ring: Ring, share: ChildSteps, shared: tuple[int, .
     path = [entry for entry in sys.path if isinstance(entry, str)]
     call = f"main({tuple(fds)}, {tuple(ring.shape)}, {tuple(share)}, {os.getpid()})"
     code = f"import sys; sys.path[:] = {path!r}; from penstock.engine.processes.child import main; {call}"
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=(*fds, *shared))
+
+
+@contextmanager
+def starting_a_child() -> Iterator[None]:
+    """Raises `WorkerDied` in place of an OSError of what a child needs: descriptors, memory, a process."""
     try:
-        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=(*fds, *shared))
+        yield
+    except PenstockError:
+        raise
     except OSError as error:
+        surface(error)
         raise WorkerDied(
             "a child process to start",
             got=str(error),
             where=sys.executable,
-            fix="free some memory or file descriptors, raise ulimit -u, or use threads",
+            fix="free some memory or file descriptors, raise ulimit -u, -n or -f, or use threads",
         ) from error
 
 

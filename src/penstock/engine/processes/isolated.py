@@ -35,7 +35,7 @@ from penstock.engine import stalls
 from penstock.engine.batches import Batches
 from penstock.engine.ordered_threads import forked
 from penstock.engine.processes.child import ChildSteps, Failure, HostOutput
-from penstock.engine.processes.connection import LENT, ChildConnection, ChildGone
+from penstock.engine.processes.connection import LENT, ChildConnection, ChildGone, starting_a_child
 from penstock.engine.processes.payload import ChildJob, Payload, write_payload
 from penstock.engine.processes.ring import THREADS
 
@@ -99,7 +99,8 @@ class Isolated:
             self._max_bytes,
             work.stats.verbs is not None,
         )
-        self._payload: Payload | None = write_payload(job)
+        with starting_a_child():
+            self._payload: Payload | None = write_payload(job)
         _open.add(self)
         try:
             for k in range(self._every):
