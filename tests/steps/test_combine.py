@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain, zip_longest
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -159,3 +160,41 @@ def test_columns_keep_the_dtype_and_the_memory_of_token_ids() -> None:
     assert list(bare) == ["input_ids"]
     swapped = ps.from_arrays({"x": [1], "y": [2]}).rename({"x": "y", "y": "x"}).peek()
     assert {name: int(value) for name, value in swapped[0].items()} == {"y": 1, "x": 2}
+
+
+def pictures(root: Path, *names: str) -> ps.Pipeline:
+    for name in names:
+        (root / name).mkdir(parents=True)
+        (root / name / "1.png").write_bytes(b"...")
+    return ps.read_images(root)
+
+
+def test_numbers_of_different_classes_are_not_joined(tmp_path: Path) -> None:
+    pets, birds = pictures(tmp_path / "pets", "cat", "dog"), pictures(tmp_path / "birds", "bird", "dog")
+    for join in (ps.concat, ps.interleave, ps.mix):
+        for one in (pets.take(1), pets.filter(lambda record: True), pets.rename({"label": "y"})):
+            other = birds.rename({"label": "y"}) if "y" in one.class_names else birds
+            with pytest.raises(ps.UsageError, match=r"(?s)the same classes.*0 is 'cat' in pipeline 0 and 'bird' in 1"):
+                join([one, other])
+        joined = join([pets, birds.map(lambda record: {**record, "label": record["label"] + 2})])
+        assert joined.classes == ()
+        assert join([pets, birds.drop("label")]).classes == join([pets.select("path"), birds]).classes == ()
+    together = ps.read_images(f"{tmp_path}/{{pets,birds}}/*/*.png")
+    assert together.classes == ("bird", "cat", "dog")
+    more = pictures(tmp_path / "more", "cat", "dog", "fox")
+    assert ps.concat([pets, more]).classes == ps.mix([more, pets]).classes == ("cat", "dog", "fox")
+
+
+def test_classes_follow_their_column(tmp_path: Path) -> None:
+    pets = pictures(tmp_path, "cat", "dog")
+    assert pets.rename({"label": "y"}).class_names == {"y": ("cat", "dog")}
+    assert pets.drop("label").classes == pets.select("path").classes == pets.drop("label", "path").classes == ()
+    assert pets.select("label").zip(pets.rename({"label": "other"}).select("other")).class_names == {
+        "label": ("cat", "dog"), "other": ("cat", "dog"),
+    }  # fmt: skip
+
+
+def test_different_columns_are_refused_with_what_to_write(tmp_path: Path) -> None:
+    pets, plain = pictures(tmp_path, "cat"), ps.read_images(tmp_path, labels=None)
+    with pytest.raises(ps.UsageError, match=r"\.select\('bytes', 'path'\) in each keeps what they share"):
+        ps.concat([pets, plain]).peek(2)

@@ -9,7 +9,7 @@ from penstock.core.errors import UsageError
 from penstock.order.weights import proportional
 from penstock.plan.branches import Combined, Concat, Interleave, Mix, Stop, Zip, by_name
 from penstock.plan.build import build
-from penstock.plan.definition import Definition
+from penstock.plan.definition import Definition, class_names
 from penstock.sources.base import PipelineLike
 from penstock.steps.interleave import AtEnd
 
@@ -53,6 +53,7 @@ def mixed(
             raise UsageError("weights in penstock.mix() of an endless pipeline", got="none", fix="weights=[...]")
         weights = proportional([size or 0 for size in sizes])
     _check_shares(branches, "mix")
+    _check_classes(branches, "mix")
     if isinstance(weights, Mapping):
         weights = by_name(weights, names, "weights in penstock.mix()")
     if len(weights) != len(branches):
@@ -65,6 +66,7 @@ def mixed(
 def concatenated(branches: Sequence[Definition]) -> Definition:
     """The definition of `penstock.concat`."""
     _check(branches, "concat")
+    _check_classes(branches, "concat")
     return _combined(Concat(tuple(branches)))
 
 
@@ -77,6 +79,7 @@ def zipped(branches: Sequence[Definition]) -> Definition:
 def interleaved(branches: Sequence[Definition], at_end: AtEnd) -> Definition:
     """The definition of `penstock.interleave`."""
     _check(branches, "interleave")
+    _check_classes(branches, "interleave")
     if at_end not in get_args(AtEnd):
         shown = ", ".join(map(repr, get_args(AtEnd)))
         raise UsageError(f"at_end in penstock.interleave(), one of {shown}", got=repr(at_end), fix='at_end="continue"')
@@ -101,6 +104,21 @@ def _check(branches: Sequence[Definition], verb: str) -> None:
 def _check_some(branches: Sequence[Definition], verb: str) -> None:
     if not branches:
         raise UsageError(f"at least one pipeline in penstock.{verb}()", got="none")
+
+
+def _check_classes(branches: Sequence[Definition], verb: str) -> None:
+    """Refuses columns whose numbers stand for other classes in another branch."""
+    known: dict[str, tuple[int, tuple[str, ...]]] = {}
+    for number, branch in enumerate(branches):
+        for column, names in class_names(branch, certain=True).items():
+            before, others = known.setdefault(column, (number, names))
+            differs = next((i for i, pair in enumerate(zip(names, others, strict=False)) if pair[0] != pair[1]), None)
+            if differs is not None:
+                raise UsageError(
+                    f"the same classes in column {column!r} of every pipeline of penstock.{verb}()",
+                    got=f"{differs} is {others[differs]!r} in pipeline {before} and {names[differs]!r} in {number}",
+                    fix='number them together: read_images("{one,other}/*/*.jpg"); or number them yourself with .map()',
+                )
 
 
 def _check_shares(branches: Sequence[Definition], verb: str) -> None:

@@ -16,10 +16,11 @@ from penstock.core.errors import UsageError
 from penstock.core.function_globals import globals_id
 from penstock.core.pickling import Immutable
 from penstock.order.shard import check_rank, find_rank
-from penstock.plan.branches import Combined, Concat
+from penstock.plan.branches import Combined, Concat, Zip
 from penstock.sources.base import BlockSource, ClassSource, Source
 from penstock.steps.base import Step
 from penstock.steps.batch import Batch
+from penstock.steps.choose_columns import ColumnsStep
 
 
 @dataclass(frozen=True)
@@ -97,15 +98,33 @@ class Definition(Immutable):
         return fingerprint_of(self.parts())
 
 
-def class_names(definition: Definition) -> dict[str, tuple[str, ...]]:
-    """The names of classes by column; of several branches those that all of them agree on."""
+def class_names(definition: Definition, *, certain: bool = False) -> dict[str, tuple[str, ...]]:
+    """The names of classes by column; of several branches those that all of them agree on, as far as each has them.
+
+    `certain`: none after a function of the user's, which may have changed the numbers.
+    """
     origin = definition.origin
+    names: dict[str, tuple[str, ...]] = {}
     if isinstance(origin, OfPipeline):
-        return class_names(origin.definition)
-    if isinstance(origin, Combined):
-        first, *others = [class_names(branch) for branch in origin.branches]
-        return {name: names for name, names in first.items() if all(other.get(name) == names for other in others)}
-    return dict(origin.class_names) if isinstance(origin, ClassSource) else {}
+        names = class_names(origin.definition, certain=certain)
+    elif isinstance(origin, Zip):
+        names = {name: one for branch in origin.branches for name, one in class_names(branch, certain=certain).items()}
+    elif isinstance(origin, Combined):
+        each = [class_names(branch, certain=certain) for branch in origin.branches]
+        for name in each[0]:
+            known = [one.get(name, ()) for one in each]
+            most = max(known, key=len)
+            if all(some and most[: len(some)] == some for some in known):
+                names[name] = most
+    elif isinstance(origin, ClassSource):
+        names = dict(origin.class_names)
+    for step in definition.steps:
+        if isinstance(step, ColumnsStep):
+            made = step.new_names([*names, *step.used, ""])
+            names = {made[name]: one for name, one in names.items() if name in made}
+        elif certain and step.changes_content and not step.rejects:
+            return {}
+    return names
 
 
 @runtime_checkable

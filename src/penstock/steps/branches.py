@@ -6,7 +6,7 @@ A step says which child each position comes from, and which row of it (`place`);
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -120,7 +120,7 @@ class Branches(Node):
             raise UsageError(
                 f"the same columns from every source of {self.noun}: {list(self._names)}",
                 got=f"{sorted(columns)} from source {self.children.index(child)}",
-                fix="add the same steps to every source, or rename with .map(), .rename() or .select()",
+                fix=_same_columns(self._names.keys() & columns.keys()),
             )
 
     def count_labels(self, picks: Picks) -> int:
@@ -180,6 +180,12 @@ class Branches(Node):
     def leaves(self) -> Iterator[SourceNode]:
         for child in self.children:
             yield from child.leaves()
+
+
+def _same_columns(shared: Set[str]) -> str:
+    """What to write so that all sources have the same columns."""
+    kept = f".select({', '.join(map(repr, sorted(shared)))}) in each keeps what they share, " if shared else ""
+    return f"{kept}.map() adds a column, .rename() gives it another name"
 
 
 def groups(source: I64) -> Iterator[tuple[int, I64]]:
