@@ -75,7 +75,7 @@ class Ring:
                     raise LimitError(
                         f"{slots} MB of shared memory for an isolated loader",
                         got=str(error),
-                        fix="raise the limit (ulimit -v, ulimit -f, ulimit -n, space for temporary files), or use isolate=False",
+                        fix="raise the limit (ulimit -v, ulimit -f, ulimit -n, temporary files), or use isolate=False",
                     ) from error
                 extent = max(SMALLEST, extent // 4 // HEAD * HEAD)
 
