@@ -20,7 +20,6 @@ from penstock.plan.branches import Combined, Concat, Zip
 from penstock.sources.base import BlockSource, ClassSource, Source
 from penstock.steps.base import Step
 from penstock.steps.batch import Batch
-from penstock.steps.choose_columns import ColumnsStep
 
 
 @dataclass(frozen=True)
@@ -103,6 +102,8 @@ def class_names(definition: Definition, *, certain: bool = False) -> dict[str, t
 
     `certain`: none after a function of the user's, which may have changed the numbers.
     """
+    from penstock.steps.choose_columns import ColumnsStep  # here: a pipeline loads the steps that it uses
+
     origin = definition.origin
     names: dict[str, tuple[str, ...]] = {}
     if isinstance(origin, OfPipeline):
