@@ -208,10 +208,36 @@ def scatter(parts: Sequence[tuple[NDArray[np.int64], Columns]], rows: int) -> Co
     >>> scatter([(np.array([1]), {"x": np.array([7])}), (np.array([0]), {"x": np.array([5])})], 2)["x"].tolist()
     [5, 7]
     """
-    targets = np.concatenate([where for where, _ in parts])
-    order = np.empty(rows, np.int64)
-    order[targets] = np.arange(rows)
-    return take(concat([columns for _, columns in parts]), order)
+    wide = _wide(parts)
+    narrow = [{name: column for name, column in columns.items() if name not in wide} for _, columns in parts]
+    out: Columns = {}
+    for name, (dtype, shape) in wide.items():
+        merged = np.empty((rows, *shape), dtype)
+        for where, columns in parts:
+            merged[where] = columns[name]
+        out[name] = merged
+    if narrow[0]:
+        targets = np.concatenate([where for where, _ in parts])
+        order = np.empty(rows, np.int64)
+        order[targets] = np.arange(rows)
+        out |= take(concat(narrow), order)
+    return {name: out[name] for name in parts[0][1]}
+
+
+_WIDE_ROW = 1024  # bytes of a row from which copying each part to its place is faster than joining and reordering them
+
+
+def _wide(parts: Sequence[tuple[NDArray[np.int64], Columns]]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Dtype and row shape of the columns that are arrays of equal, wide rows in every part."""
+    found: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+    for name, first in parts[0][1].items():
+        if isinstance(first, Ragged) or first.dtype == object or first[:1].nbytes < _WIDE_ROW:
+            continue
+        kind = first.dtype, first.shape[1:]
+        columns = [columns[name] for _, columns in parts]
+        if all(not isinstance(c, Ragged) and (c.dtype, c.shape[1:]) == kind for c in columns):
+            found[name] = kind
+    return found
 
 
 def row(columns: Columns, index: int) -> dict[str, Any]:
