@@ -87,7 +87,7 @@ CASES = {
     "mix stop": (lambda: ps.mix([numbers()], stop="soon"), ['stop="never", "first" or "all"']),
     "mix columns": (
         lambda: ps.mix([numbers(), ps.from_arrays({"y": range(9)})], [1, 1]).batch(8).to_numpy(threads=0).batch_at(0),
-        ["the same columns from every source of a mixture", "rename with .map()"],
+        ["the same columns from every source of a mixture", ".rename() gives it another name"],
     ),
     "threads": (lambda: numbers().batch(2).to_numpy(threads=-1), ["at least 0 for threads="]),
     "prefetch": (lambda: numbers().batch(2).to_numpy(prefetch=0), ["at least 1 for prefetch="]),
