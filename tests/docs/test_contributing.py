@@ -100,3 +100,18 @@ def test_a_context_line_that_is_not_there_is_noticed() -> None:
     assert changed("a\nb\n", " a\n+    c\n") == "a\n    c\nb\n"
     with pytest.raises(AssertionError, match="exactly once"):
         changed("a\na\n", " a\n+c\n")
+
+
+_PATH = re.compile(r"(?<![\w/.<])((?:[\w.-]+/)+[\w.-]*)")
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "README.md"])
+def test_paths_in_code_and_commands_exist(page: str) -> None:
+    """Of the text between backticks and of links, outside of examples that add files."""
+    text = re.sub(r"^```python fragment.*?^```|^```diff.*?^```", "", (ROOT / page).read_text(), flags=re.M | re.S)
+    said = re.findall(r"`([^`\n]+)`", text) + re.findall(r"\]\(([^)#\s]+)", text)
+    paths = {path for one in said if "://" not in one for path in _PATH.findall(one)}
+    places = (ROOT, ROOT / "src", ROOT / "src/penstock")
+    own = [path for path in paths if any((place / path.split("/")[0]).is_dir() for place in places)]
+    missing = [path for path in own if not any((place / path).exists() for place in places)]
+    assert missing == [] and (len(own) > 10 or page != "CONTRIBUTING.md")
