@@ -115,3 +115,11 @@ def test_nothing_that_can_be_read_is_said(viewer, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("only\n")
     text = seen(viewer(tmp_path / "one.txt")).text
     assert "the only one was looked at" in text and "all 1" not in text
+
+
+def test_scripts_are_counted_where_there_is_more_than_one(viewer, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "мельница на реке"}\n{"text": "a mill"}\n{"text": "水車"}\n')
+    text = seen(viewer(tmp_path / "a.jsonl")).text
+    assert "Scripts" in text and "Cyrillic, 67%" in text and "Latin, 24%" in text and "Han, 9.5%" in text
+    (tmp_path / "b.jsonl").write_text('{"text": "a mill"}\n')
+    assert "Scripts" not in seen(viewer(tmp_path / "b.jsonl")).text

@@ -42,7 +42,7 @@ def add_input(parser: Any, *, several: bool = True) -> None:
 
 def add_output(parser: Any, *, required: bool = True) -> None:
     """Adds the arguments that say where the rows go."""
-    parser.add_argument("--out", metavar="DIR", required=required, help="folder or URL of the result")
+    parser.add_argument("--out", "-o", metavar="DIR", required=required, help="folder or URL of the result")
     parser.add_argument(
         "--format", choices=FORMATS,
         help="of the result (default: a store for tokens, webdataset for images, audio and tar, jsonl for the rest)",

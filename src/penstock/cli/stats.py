@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    read = f"{facts['read']:,} of {facts['records']:,}" if facts["read"] < facts["records"] else f"{facts['records']:,}"
-    console.out(f"{read} records, {console.count(len(facts['columns']), 'column')}")
+    read = f"{facts['read']:,} of " if facts["read"] < facts["records"] else ""
+    console.out(f"{read}{console.count(facts['records'], 'record')}, {console.count(len(facts['columns']), 'column')}")
     for reason, count in facts["reasons"].items():
         console.out(f"!! {console.count(count, 'bad record')}: {reason}")
     for name, one in facts["columns"].items():

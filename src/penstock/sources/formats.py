@@ -285,15 +285,17 @@ def suffixes_at(paths: Sequence[str], storage_options: filesystem.Options = None
 def _found(
     paths: Sequence[str], storage_options: filesystem.Options, most: bool = False
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The endings, and the files that have them: a folder is walked once for texts and once for others."""
+    """The endings, and the files that have them: a folder is walked once."""
+    if all(os.path.isdir(path) for path in paths):
+        with suppress(FileMissing):  # said below, with what is there
+            every = splits.data_files(paths, (*_TEXTS, *_OTHERS), storage_options)
+            texts = [path for path in every if path.lower().endswith(_TEXTS)]
+            if len(texts) == len(every) or (texts and not (most and 2 * len(texts) < len(every))):
+                return _TEXTS, texts
+            return _OTHERS, [path for path in every if path.lower().endswith(_OTHERS)] if texts else every
     for suffixes in (_TEXTS, _OTHERS):
         try:
-            files = splits.data_files(paths, suffixes, storage_options)
-            if most and suffixes is _TEXTS and any(os.path.isdir(path) for path in paths):
-                with suppress(FileMissing):
-                    others = splits.data_files(paths, _OTHERS, storage_options)
-                    return (_OTHERS, others) if len(others) > len(files) else (_TEXTS, files)
-            return suffixes, files
+            return suffixes, splits.data_files(paths, suffixes, storage_options)
         except FileMissing as error:
             if not any(os.path.isdir(path) for path in paths):
                 raise

@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from penstock.markup.visible import number_of
 from penstock.view.samples import Sample, Samples, TokenSamples, class_names
+from penstock.view.scripts import scripts_of
 from penstock.view.session import Session
 from penstock.view.skipped import Skipped, read_skipped
 
 RECORDS, MEDIA_FILES, RUNS, BYTES, LENGTHS = 600, 120, 12, 32 << 20, 100_000
 LANGUAGES = ("lang", "language", "languages", "lang_code", "language_code", "locale", "lang_id")
+_TEXTS = 20  # of a record whose scripts are counted
 _VALUES, _LEAST = 24, 12  # a column has classes if few different short values are in enough records
 
 
@@ -47,6 +49,7 @@ class Survey:
     duplicates: list[list[Sample]] = field(default_factory=list)  # groups of equal samples
     bad: dict[str, list[Sample]] = field(default_factory=dict)  # by reason
     columns: list[str] = field(default_factory=list)
+    scripts: list[tuple[str, int]] = field(default_factory=list)  # letters by script, of the texts looked at
     skipped: Skipped | None = None  # what `prepare` skipped
 
     @property
@@ -80,12 +83,16 @@ def _survey(session: Session, samples: Samples) -> Survey:
     wanted = spread(len(samples), MEDIA_FILES if media else RECORDS)
     looked: list[Sample] = []
     groups: defaultdict[int, list[Sample]] = defaultdict(list)
+    scripts: Counter[str] = Counter()
     spent = 0
     for at in range(0, len(wanted), 50):
         if spent > BYTES:
             break
         for one in samples.read(wanted[at : at + 50]):
             spent += len(one.content)
+            if not media and not one.error:
+                for text in samples.texts(one)[:_TEXTS]:
+                    scripts.update(scripts_of(text))
             looked.append(one)
             if not one.error:
                 groups[xxhash.xxh3_64_intdigest(one.content)].append(one)
@@ -97,6 +104,7 @@ def _survey(session: Session, samples: Samples) -> Survey:
         if one.error:
             found.bad.setdefault(one.reason, []).append(one)
     found.columns = list(dict.fromkeys(name for one in looked[:50] for name in one.values))
+    found.scripts = scripts.most_common()
     found.balances = list(_balances(samples, looked))
     if session.path is not None and os.path.isdir(session.path):
         found.skipped = read_skipped(session.path)

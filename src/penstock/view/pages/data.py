@@ -33,6 +33,7 @@ def page(session: Session, query: Query) -> Html:
             _samples(samples, query),
             _lengths(session, samples, found, query),
             *[_balance(one, found) for one in found.balances],
+            _scripts(found),
             _duplicates(found, samples),
             _bad(found, samples),
             _facts(session, samples),
@@ -49,6 +50,7 @@ def overview(session: Session) -> Html:
         _tiles(samples, found),
         _lengths(session, samples, found, Query()) if samples.kind != "tokens" else None,
         *[_balance(one, found) for one in found.balances],
+        _scripts(found),
         _duplicates(found, samples),
         _bad(found, samples),
         _facts(session, samples),
@@ -174,6 +176,16 @@ def _balance(one: Any, found: Survey) -> Html:
     )
     note = None if one.every else tag("p", found.share, class_="note")
     return tag("section", tag("h2", title), charts.bars(one.counts, title=title), note)
+
+
+def _scripts(found: Survey) -> Html | None:
+    """Scripts of the letters, where there is more than one: what is known of languages without guessing."""
+    total = sum(count for _, count in found.scripts)
+    if len(found.scripts) < 2:
+        return None
+    shares = [(f"{name}, {100 * count / total:.2g}%", count) for name, count in found.scripts]
+    note = tag("p", f"letters at the beginning of each text; {found.share}", class_="note")
+    return tag("section", tag("h2", "Scripts"), charts.bars(shares, title="letters by script"), note)
 
 
 def _duplicates(found: Survey, samples: Samples) -> Html:
