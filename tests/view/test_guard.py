@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
 import re
 import threading
@@ -92,3 +93,15 @@ def test_it_listens_on_this_machine_only_logs_nothing_and_ends(viewer, caplog, c
     assert "closed" in repr(client.viewer)
     with pytest.raises(OSError, match=r"refused"):
         client.get("/data")
+
+
+def test_a_header_that_is_sent_twice_is_refused(client) -> None:
+    own = f"http://127.0.0.1:{client.viewer.port}"
+    connection = http.client.HTTPConnection("127.0.0.1", client.viewer.port, timeout=60)
+    connection.putrequest("GET", "/data")
+    for name, value in (("Cookie", client.cookie), ("Origin", "http://evil.example"), ("Origin", own)):
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert answer.status == 400 and b"sent twice" in answer.read()
+    connection.close()

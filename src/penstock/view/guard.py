@@ -4,6 +4,7 @@ Checked for every request, before anything else, in this order:
 
 | check | against |
 |---|---|
+| none of the headers below is sent twice | two readings of one request |
 | `Host` is a loopback name with our port | DNS rebinding: a site whose name resolves to 127.0.0.1 |
 | `Origin`, if sent, is ours | other sites |
 | `Sec-Fetch-Site` is ours, except for opening the page | other sites, and other ports of this machine |
@@ -42,6 +43,7 @@ HEADERS = (
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
 )
+_CHECKED = {"host", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
 
 
 class Guard:
@@ -58,7 +60,9 @@ class Guard:
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = self._refusal(scope, headers)
+        sent = [name.decode("latin-1").lower() for name, _ in scope["headers"]]
+        repeated = any(sent.count(name) > 1 for name in _CHECKED)
+        refusal = (400, "A header is sent twice.") if repeated else self._refusal(scope, headers)
         if refusal is not None:
             await _answer(send, *refusal)
             return
