@@ -29,6 +29,7 @@ from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id, digest
 
 _DEEPEST = 50
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
 _INSTALLED = tuple({*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()})
 _PLAIN = (bool, int, float, complex, str, bytes, bytearray, range, slice)
 
@@ -278,4 +279,7 @@ def _own(value: Any) -> bool:
     if module.__name__.partition(".")[0] in {"builtins", "penstock"} or module.__name__ in sys.builtin_module_names:
         return False
     file = getattr(module, "__file__", None)
-    return file is None or not str(file).startswith(_INSTALLED)
+    if file is None:
+        return True
+    # A .pth file or PYTHONPATH may add the packages of another environment, which are in none of these folders.
+    return not str(file).startswith(_INSTALLED) and _PACKAGES.isdisjoint(str(file).split(os.sep))

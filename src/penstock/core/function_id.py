@@ -69,7 +69,9 @@ def _code(code: CodeType) -> str:
 
 
 def plain_data(value: Any) -> str:
-    """Plain data by value, arrays by content, anything else by its type only."""
+    """Plain data by value, arrays by content, types by name, anything else by its type only."""
+    if isinstance(value, type):  # first: types of NumPy have the attributes of arrays
+        return f"{value.__module__}.{value.__qualname__}"
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
     if isinstance(value, list | tuple):
