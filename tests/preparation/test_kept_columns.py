@@ -113,10 +113,15 @@ def test_values_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
 
 def test_a_column_of_another_kind_in_later_rows_is_refused(tmp_path: Path) -> None:
     changing = ps.from_texts([str(i) for i in range(2000)]).map(
+        lambda r: {**r, "score": 1 if int(r["text"]) < 1500 else "half"}
+    )
+    with pytest.raises(ps.DataError, match="(?s)column 'score' as in the first rows: int64.*one kind"):
+        changing.tokenize("bytes", cache_dir=tmp_path)
+    numbers = ps.from_texts([str(i) for i in range(2000)]).map(
         lambda r: {**r, "score": 1 if int(r["text"]) < 1500 else 0.5}
     )
-    with pytest.raises(ps.DataError, match="(?s)column 'score' as in the first rows: int64.*float64.*one kind"):
-        changing.tokenize("bytes", cache_dir=tmp_path)
+    with pytest.raises(ps.UsageError, match="(?s)numbers of one type in column 'score'.*int64.*float64"):
+        numbers.tokenize("bytes", cache_dir=tmp_path)
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"nn", b"j{", b"a\xff\xff\xff\x7f[]", b'a\x0c\x00\x00\x00["O",[1,1]]   '])

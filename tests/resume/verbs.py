@@ -79,7 +79,7 @@ VERBS: dict[str, Callable[[int], Pipeline]] = {
     "zips in a mix": lambda b: ps.mix(
         [
             numbers(50).zip(numbers(50).map(add_noise).select("noise")),
-            ps.concat([numbers(20), numbers(30)]).zip(numbers(50).rename({"x": "noise"}).drop("y")),
+            ps.concat([numbers(20), numbers(30)]).zip(numbers(50).rename({"y": "noise"}).drop("x")),
         ],
         [1, 2],
     ).batch(b),

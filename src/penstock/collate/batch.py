@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.collate.columns import flat_rows, mask_rows, not_flat, square_masks, stack, token_rows
+from penstock.collate.columns import check_type, flat_rows, mask_rows, not_flat, square_masks, stack, token_rows
 from penstock.collate.layout import Layout
 from penstock.collate.options import Batch, CollateOptions
 from penstock.collate.pad import counts_of, dtype_of, place
@@ -83,13 +83,13 @@ def _ones(rows: list[Any] | Ragged) -> bool:
 def _labels(column: Any, layout: Layout, options: CollateOptions) -> tuple[Any, bool]:
     """Labels for a batch, and whether they are one value per token."""
     if "labels" in options.stack_columns:
-        return _single(stack(column, "labels"), column), False
+        return _single(stack(column, "labels", options.typed("labels")), column), False
     try:
         rows = token_rows(column, "labels")
     except RecordError:
         if options.token_labels:
             raise
-        return _single(stack(column, "labels"), column), False
+        return _single(stack(column, "labels", options.typed("labels")), column), False
     try:
         check_aligned("labels", rows, layout.full, fix=_LABELS_FIX)
         return place(rows, layout, options.label_pad_token_id, np.int64, name="labels"), True
@@ -97,12 +97,14 @@ def _labels(column: Any, layout: Layout, options: CollateOptions) -> tuple[Any, 
         flat = None if options.token_labels else flat_rows(column, "labels")
         if flat is None or not _has_floats(flat):
             raise
+        if not options.typed("labels"):
+            check_type("labels", flat)
         if counts_of(flat) == layout.full:
             padded = place(flat, layout, options.label_pad_token_id, dtype_of(flat))
             return _single(padded, column), True
         if len(set(counts_of(flat))) > 1:
             raise
-        return _single(stack(flat), column), False
+        return _single(stack(flat, "labels", True), column), False
 
 
 def _has_floats(rows: list[NDArray[Any]] | Ragged) -> bool:
@@ -127,10 +129,12 @@ def _other(name: str, column: Any, layout: Layout, options: CollateOptions) -> A
 def unaligned_column(name: str, column: Any, options: CollateOptions) -> Any:
     """A column that is not aligned with the tokens: stacked, or padded to a width of its own."""
     if name not in options.pad_values:
-        return stack(column, name)
+        return stack(column, name, options.typed(name))
     rows = flat_rows(column, name)
     if rows is None:
         raise not_flat(column, name, "numbers")
+    if not options.typed(name):
+        check_type(name, rows)
     dtype = dtype_of(rows)
     return options.pad(rows, options.fill(name, dtype), dtype)[0]
 
@@ -138,7 +142,11 @@ def unaligned_column(name: str, column: Any, options: CollateOptions) -> Any:
 def per_token(name: str, column: Any, full: list[int], options: CollateOptions) -> list[NDArray[Any]] | Ragged | None:
     """The rows of a column that is as long as `input_ids` in every row and not in `stack_columns`; otherwise None."""
     rows = None if name in options.stack_columns else flat_rows(column, name)
-    return rows if rows is not None and counts_of(rows) == full else None
+    if rows is None or counts_of(rows) != full:
+        return None
+    if not options.typed(name):
+        check_type(name, rows)
+    return rows
 
 
 def unshifted_labels(batch: Batch, options: CollateOptions) -> NDArray[Any]:

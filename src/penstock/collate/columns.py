@@ -14,12 +14,14 @@ from penstock.collate.pad import as_row, counts_of, place, unreadable
 from penstock.collate.tokens import check_aligned
 from penstock.core.columns import Ragged
 from penstock.core.errors import RecordError, UsageError
+from penstock.core.exact import exact_array, one_type
 from penstock.core.signals import surface
 
 Rows = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 
 _NOT_ROWS = (str, bytes, Mapping, Number, type(None))
 _MASK = frozenset({"attention_mask"})
+_TYPED = 'pass one type, such as float(x), or name it: schema=OutputSchema({{{name!r}: "float32"}}, extra="keep")'
 
 
 def columns_of(rows: Rows, optional: frozenset[str] = _MASK) -> dict[str, Any]:
@@ -152,8 +154,10 @@ def _missing(name: str, i: int, got: str) -> RecordError:
     )
 
 
-def stack(values: Any, name: str = "") -> Any:
+def stack(values: Any, name: str = "", typed: bool = False) -> Any:
     """A pass-through column: scalars and equal shapes as one array, everything else as a list.
+
+    Numbers of different types are refused, unless a schema states the type of the column (`typed`).
 
     >>> stack([1, 2]), stack(["a", "b"]), stack([[1, 2], [3, 4]]).shape
     (array([1, 2]), ['a', 'b'], (2, 2))
@@ -163,13 +167,23 @@ def stack(values: Any, name: str = "") -> Any:
     if isinstance(values, Ragged):
         values = list(values)
     if all(isinstance(v, Number | np.generic) and not isinstance(v, np.str_ | np.bytes_) for v in values):
-        return np.array(values)
+        if not typed and len(set(map(type, values))) > 1:
+            one_type(name, {i: np.asarray(value) for i, value in enumerate(values)}, _TYPED)
+        return exact_array(list(values))
     if any(v is None or isinstance(v, str | bytes | Mapping) for v in values):
         return list(values)
     arrays = _arrays(values, name)
     if arrays is None or any(a.dtype.kind not in "biufc" for a in arrays):
         return list(values)
+    if not typed:
+        check_type(name, arrays)
     return np.stack(arrays) if len({a.shape for a in arrays}) == 1 else arrays
+
+
+def check_type(name: str, rows: list[NDArray[Any]] | Ragged) -> None:
+    """Refuses rows of different types of numbers: which rows a batch has would decide its type."""
+    if not isinstance(rows, Ragged) and len({row.dtype for row in rows}) > 1:
+        one_type(name, dict(enumerate(rows)), _TYPED)
 
 
 def _arrays(values: Any, name: str) -> list[NDArray[Any]] | None:

@@ -18,7 +18,7 @@ from penstock.collate.columns import Rows, columns_of, mask_rows
 from penstock.collate.layout import Layout
 from penstock.collate.options import Batch, CollateOptions, check_token_id
 from penstock.collate.pad import counts_of, place
-from penstock.collate.record_id import record_keys
+from penstock.collate.record_id import check_ids, record_keys
 from penstock.core import randomness
 from penstock.core.errors import UsageError
 
@@ -73,6 +73,7 @@ class MlmCollate:
 
     def __call__(self, rows: Rows) -> Batch:
         columns, special_ids = columns_of(rows, _MASKS), self._special
+        check_ids(columns)
         batch = pad_columns(columns, self.options, skip=MADE_BY_MLM)
         ids, mask = batch["input_ids"], batch["attention_mask"]
         layout = self.options.lay_out(counts_of(columns["input_ids"]))

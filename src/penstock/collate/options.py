@@ -83,6 +83,10 @@ class CollateOptions:
                 "a column in `pad_values` or in `stack_columns`", got=f"{', '.join(both)} in both", fix="choose one"
             )
 
+    def typed(self, name: str) -> bool:
+        """Whether the schema states the type of a column."""
+        return self.schema is not None and name in self.schema.fields
+
     def fill(self, name: str, dtype: np.dtype[Any]) -> Any:
         """What column `name` is padded with; refuses what its dtype cannot hold."""
         value = self.pad_values.get(name, 0)

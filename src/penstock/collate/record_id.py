@@ -70,6 +70,13 @@ def epochs_of(columns: Mapping[str, Any], default: int) -> NDArray[np.int64]:
     return np.array([default], np.int64)
 
 
+def check_ids(columns: Mapping[str, Any]) -> None:
+    """Refuses ids and epochs of rows that are no integers."""
+    epochs_of(columns, 0)
+    if any(name in columns for name in ID_COLUMNS):
+        record_ids(columns)
+
+
 def record_keys(
     columns: Mapping[str, Any], seed: int, operation: str, epoch: int, content: str = "input_ids"
 ) -> randomness.U64:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
+from penstock.core.exact import exact_array, one_type
 
 
 @explained_class
@@ -253,7 +254,7 @@ def from_rows(rows: Sequence[dict[str, Any]]) -> Columns:
     """Builds columns from rows with the same keys.
 
     Equal shapes are stacked, one-dimensional arrays of unequal length become ragged, everything else becomes an
-    object column.
+    object column. Numbers of different types in one column are refused.
 
     >>> from_rows([{"a": 1, "b": [1, 2]}, {"a": 2, "b": [3]}])["b"].tolist()
     [[1, 2], [3]]
@@ -266,16 +267,18 @@ def from_rows(rows: Sequence[dict[str, Any]]) -> Columns:
                 got=f"{sorted(one)} in row {index}",
                 fix="return the same keys for every record",
             )
-    return {name: stack([one[name] for one in rows]) for name in names}
+    return {name: stack([one[name] for one in rows], name) for name in names}
 
 
-def stack(values: Sequence[Any]) -> Column:
-    """Builds one column from one value per row; see `from_rows`."""
+def stack(values: Sequence[Any], name: str = "") -> Column:
+    """Builds one column from one value per row; see `from_rows`. `name` is the column for errors."""
     if isinstance(values[0], str | bytes | dict) or values[0] is None:
         return strings(values)
-    arrays = [np.asarray(value) for value in values]
+    arrays = [exact_array(value) for value in values]
     if any(a.dtype.kind in "OUS" for a in arrays):
         return strings(values)
+    if len({a.dtype for a in arrays}) > 1:
+        one_type(name, dict(enumerate(arrays)))
     if len({a.shape for a in arrays}) == 1:
         return np.stack(arrays)
     if all(a.ndim == 1 for a in arrays):

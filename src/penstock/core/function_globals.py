@@ -20,7 +20,8 @@ import sys
 import sysconfig
 from collections import deque
 from collections.abc import Iterator
-from types import CodeType, ModuleType, SimpleNamespace
+from pathlib import Path
+from types import CodeType, GenericAlias, ModuleType, SimpleNamespace, UnionType
 from typing import Any
 
 import xxhash
@@ -29,8 +30,8 @@ from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id, digest
 
 _DEEPEST = 50
-_PACKAGES = frozenset({"site-packages", "dist-packages"})
 _INSTALLED = tuple({*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()})
+_PACKAGES = {"site-packages", "dist-packages"}  # folders of packages, also of another Python or environment
 _PLAIN = (bool, int, float, complex, str, bytes, bytearray, range, slice)
 
 
@@ -144,6 +145,10 @@ class _Walk:
         return f"{type(value).__module__}.{type(value).__qualname__}{self._content(name, value, depth + 1)}"
 
     def _content(self, name: str, value: Any, depth: int) -> str:
+        if type(value).__module__ == "_abc":  # the cache of an abstract class
+            return ""
+        if isinstance(value, GenericAlias | UnionType) or type(value).__module__ == "typing":
+            return repr(value) if self.opaque else ""  # an annotation, with the attributes of the class it stands for
         if isinstance(value, list | tuple | deque):
             return "[" + ",".join(self.value(name, one, depth) for one in value) + "]"
         if isinstance(value, dict):
@@ -260,7 +265,29 @@ def _file_of(module: str) -> str | None:
     except (ImportError, ValueError, AttributeError):
         return None
     path = None if spec is None else spec.origin
-    return path if path and os.path.isfile(path) and not path.startswith(_INSTALLED) else None
+    return path if path and os.path.isfile(path) and not _installed(path) else None
+
+
+def _installed(path: str) -> bool:
+    """Whether a file belongs to an installed package, in a folder of this Python or of another on its path."""
+    return path.startswith(_INSTALLED) or not _PACKAGES.isdisjoint(path.split(os.sep)) or _in_target(path)
+
+
+def _in_target(path: str) -> bool:
+    """Whether a file is of a package that `pip install --target` put into a folder of `sys.path`."""
+    for folder in sys.path:
+        if folder and path.startswith(folder.rstrip(os.sep) + os.sep):
+            name = path[len(folder.rstrip(os.sep)) + 1 :].partition(os.sep)[0]
+            if name.removesuffix(".py") in _packages_in(folder):
+                return True
+    return False
+
+
+@functools.cache
+def _packages_in(folder: str) -> frozenset[str]:
+    """The packages and modules that installed distributions list as their files in this folder."""
+    lines = (line for record in Path(folder).glob("*.dist-info/RECORD") for line in record.read_text().splitlines())
+    return frozenset(line.partition(",")[0].partition("/")[0].removesuffix(".py") for line in lines)
 
 
 def _hash(data: bytes) -> str:
@@ -279,7 +306,4 @@ def _own(value: Any) -> bool:
     if module.__name__.partition(".")[0] in {"builtins", "penstock"} or module.__name__ in sys.builtin_module_names:
         return False
     file = getattr(module, "__file__", None)
-    if file is None:
-        return True
-    # A .pth file or PYTHONPATH may add the packages of another environment, which are in none of these folders.
-    return not str(file).startswith(_INSTALLED) and _PACKAGES.isdisjoint(str(file).split(os.sep))
+    return file is None or not _installed(str(file))

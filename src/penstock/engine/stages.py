@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.column_types import ColumnTypes
 from penstock.core.columns import Columns, cut, rows_of, take
 from penstock.order.shard import equal_rows, rows_of_rank
 from penstock.plan.build import Plan
@@ -115,9 +116,12 @@ class Apply:
 
     def __init__(self, step: Finish, base: int) -> None:
         self.step, self.base = step, base
+        self.types = ColumnTypes("map_batches") if step.changes_content else None
 
     def __call__(self, batch: BatchInProgress) -> None:
         batch.columns = self.step.apply(batch.columns, batch.picks, self.base)
+        if self.types is not None:
+            self.types.check(batch.columns)
 
 
 class CountPlanned:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.core import randomness
 from penstock.core.errors import UsageError
 from penstock.core.optional import need
+from penstock.outputs.floats import check_range
 
 Cast = Callable[[NDArray[Any], "np.dtype[Any]"], NDArray[Any]]
 
@@ -80,6 +81,12 @@ def narrowed(array: NDArray[Any], name: str = "", cast: Cast = np.ndarray.astype
     (dtype('float32'), dtype('uint8'))
     """
     kind = array.dtype.kind
+    if array.dtype.char in "gG":
+        raise UsageError(
+            "numbers of a type that JAX has" + (f" in column {name!r}" if name else ""),
+            got=str(array.dtype),
+            fix=".map() the column to float64, or leave it out",
+        )
     if array.dtype.itemsize != 8 or kind not in "iuf":
         return array
     small = np.dtype(f"{kind}4")
@@ -92,7 +99,11 @@ def narrowed(array: NDArray[Any], name: str = "", cast: Cast = np.ndarray.astype
                 fix="map the column to smaller values, keep it as NumPy, or "
                 'jax.config.update("jax_enable_x64", True) where you make JAX arrays yourself',
             )
-    return cast(array, small)
+    with np.errstate(over="ignore"):
+        made = cast(array, small)
+    if kind == "f" and bool(np.isinf(made).any()):
+        check_range(name, "float32", bool((np.isinf(made) & ~np.isinf(array)).any()))
+    return made
 
 
 def is_jax_array(value: Any) -> bool:

@@ -66,5 +66,7 @@ def check_range(name: str, dtype: str, lost: bool) -> None:
         raise UsageError(
             f"numbers within the range of {dtype}",
             got=f"larger ones in column {name!r}",
-            fix='floats="bfloat16", which has the range of float32, or scale the column',
+            fix="scale the column, or keep it as NumPy"
+            if dtype == "float32"
+            else 'floats="bfloat16", which has the range of float32, or scale the column',
         )

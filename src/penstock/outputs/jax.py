@@ -81,7 +81,9 @@ class JaxOutput(Output):
                 (side if name in self._varying else arrays)[name] = self._checked(name, column)
                 continue
             found = resolved(name, np.asarray(column), "JAX")
-            if isinstance(found, dict):
+            if not isinstance(found, dict) and holds_numbers(found):
+                arrays[name] = self._checked(name, narrowed(found, name))
+            elif isinstance(found, dict):
                 deep = True
                 leaves = flat(name, found).items()
                 arrays.update({path: self._checked(name, narrowed(leaf, name)) for path, leaf in leaves})

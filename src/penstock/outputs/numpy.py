@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.core.buffers import Buffers
 from penstock.core.columns import Columns, Ragged, nbytes
+from penstock.core.errors import UsageError
 from penstock.engine.output import Output
 from penstock.outputs.floats import cast_floats, ids_dtype, numpy_floats
 from penstock.steps.rows import Memory
@@ -18,22 +19,35 @@ def widened(columns: Columns, ids: frozenset[str], dtype: Any, buffers: Buffers)
     out: Columns = {}
     for name, column in columns.items():
         if isinstance(column, Ragged):
-            values = _final(column.values, name in ids, dtype, buffers)
+            values = _final(name, column.values, name in ids, dtype, buffers)
             out[name] = column if values is column.values else Ragged(values, column.offsets)
         else:
-            out[name] = _final(column, name in ids, dtype, buffers)
+            out[name] = _final(name, column, name in ids, dtype, buffers)
     return out
 
 
-def _final(array: Any, is_ids: bool, dtype: Any, buffers: Buffers) -> Any:
+def _final(name: str, array: Any, is_ids: bool, dtype: Any, buffers: Buffers) -> Any:
     have = array.dtype
     if (is_ids and have.kind in "iu") or (have.kind == "u" and have.itemsize > 1):
         if have == dtype and array.flags.c_contiguous:
             return array
+        if not np.can_cast(have, dtype) and array.size:
+            _check_fits(name, array, dtype)
         return buffers.cast(array, dtype)
-    if array.flags.c_contiguous:
+    if array.flags.c_contiguous and have.isnative:
         return array
-    return array.copy(order="C") if have.hasobject else buffers.cast(array, have)
+    return array.copy(order="C") if have.hasobject else buffers.cast(array, have.newbyteorder("="))
+
+
+def _check_fits(name: str, array: Any, dtype: np.dtype[Any]) -> None:
+    """Refuses integers that `dtype` would wrap."""
+    low, high, bounds = int(array.min()), int(array.max()), np.iinfo(dtype)
+    if low < bounds.min or high > bounds.max:
+        raise UsageError(
+            f"integers in column {name!r} that fit {dtype}, the type of ids=",
+            got=f"values from {low} to {high}",
+            fix="a wider ids=, or .map() them to smaller numbers or to text: str(n)",
+        )
 
 
 class NumpyOutput(Output):

@@ -17,6 +17,7 @@ from penstock.core.errors import UsageError
 
 NUMBERS = "biufc"
 _TEXT = frozenset({str, bytes, type(None)})
+_SCALARS = (bool, int, float, complex, np.number, np.bool_)
 Nested = dict[str, Any]  # of arrays, or of more of the same
 
 
@@ -27,7 +28,7 @@ def holds_numbers(column: Any) -> bool:
 
 
 def resolved(name: str, column: NDArray[Any], framework: str) -> NDArray[Any] | Nested:
-    """The column itself where it is text or other objects; for dicts of numbers a dict of stacked arrays.
+    """The column itself where it is text or other objects, numbers as an array; for dicts of them a dict of arrays.
 
     >>> rows = np.array([{"a": 1, "b": [1.0, 2.0]}, {"a": 2, "b": [3.0, 4.0]}], object)
     >>> {key: array.shape for key, array in resolved("obs", rows, "JAX").items()}
@@ -39,12 +40,27 @@ def resolved(name: str, column: NDArray[Any], framework: str) -> NDArray[Any] | 
     kinds = set(map(type, values))
     if kinds <= _TEXT:
         return column
+    if any(issubclass(kind, _SCALARS) for kind in kinds):
+        return _numbers(name, column, values, framework)
     if kinds == {dict} and _all_numbers(values):
         return _stacked(name, values, framework)
     arrays = [value for value in values if _is_array(value)]
     if arrays or (kinds == {dict} and any(_is_array(leaf) for value in values for leaf in _leaves(value))):
         raise _unequal(name, framework, arrays)
     return column
+
+
+def _numbers(name: str, column: NDArray[Any], values: list[Any], framework: str) -> NDArray[Any]:
+    """Numbers that were beside other values, until these were filtered out; with such values still there, refused."""
+    other = next((i for i, value in enumerate(values) if not isinstance(value, _SCALARS)), None)
+    if other is not None:
+        raise UsageError(
+            f"a number in every row of column {name!r} for {framework}, or in none",
+            got=f"{type(values[other]).__name__} in row {other}",
+            fix="return a number for every record, or drop such records with .filter()",
+        )
+    made = stack(values, name)
+    return made if not isinstance(made, Ragged) and holds_numbers(made) else column
 
 
 def lengths_of(column: Ragged) -> str:

@@ -16,6 +16,9 @@ from penstock.outputs.numpy import widened
 from penstock.outputs.objects import NUMBERS, lengths_of, resolved
 from penstock.steps.rows import Memory
 
+_AS_IT_IS = frozenset("bhilqBefd?")  # types, by NumPy's characters, that are delivered without a change
+_TORCH = _AS_IT_IS | frozenset("HILQFD")
+
 
 class TorchOutput(Output):
     """Token ids have the dtype `ids` (default int64). Columns of strings are lists, of dicts dicts of tensors."""
@@ -65,7 +68,7 @@ class TorchOutput(Output):
         for name, column in columns.items():
             if type(column) is np.ndarray:
                 dtype = column.dtype
-                final = dtype is want or (name not in ids and (dtype.kind in "ifb" or dtype.char == "B"))
+                final = dtype is want or (name not in ids and dtype.char in _AS_IT_IS and dtype.isnative)
                 if final and column.flags.carray:
                     out[name] = tensor(column)
                     continue
@@ -81,9 +84,19 @@ class TorchOutput(Output):
             )
         if column.dtype.kind not in NUMBERS:
             found = resolved(name, column, "torch")
-            return self._nested(name, found) if isinstance(found, dict) else found.tolist()
+            if isinstance(found, dict):
+                return self._nested(name, found)
+            if found.dtype.kind not in NUMBERS:
+                return found.tolist()
+            column = found
         if not column.flags.writeable:
             column = column.copy()  # torch has no read-only tensors
+        if column.dtype.char not in _TORCH:
+            raise UsageError(
+                f"numbers of a type that torch has in column {name!r}",
+                got=str(column.dtype),
+                fix=".map() the column to float64 or int64, or leave it out",
+            )
         tensor = self._from_numpy(column)
         if self.floats is not None and tensor.is_floating_point():
             tensor = self._cast(name, tensor)

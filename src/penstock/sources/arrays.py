@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from penstock.core import hashing
 from penstock.core.columns import Column, Columns, Ragged, nbytes, strings
 from penstock.core.errors import StateError, UsageError
+from penstock.core.exact import exact_array, exact_rows
 from penstock.core.mapped import MappedFile, map_of
 from penstock.core.packed_texts import PackedColumn, PackedTexts, pack
 from penstock.sources.cutting import PIECE_BYTES
@@ -119,6 +120,7 @@ def _array(name: str, values: Any) -> Column:
     if isinstance(values, Ragged):
         return values
     if isinstance(values, np.ndarray):
+        values = exact_array(values)
         if values.ndim == 0:
             raise UsageError(
                 "columns with one value per row", got="a single number", where=f"column {name!r}", fix="[x]"
@@ -132,18 +134,28 @@ def _array(name: str, values: Any) -> Column:
         raise UsageError(
             "a column as an array or a list", got=type(values).__name__, where=f"column {name!r}", fix="list(...) it"
         )
-    if values and all(type(v) in (int, float, bool, np.bool_) or isinstance(v, np.number) for v in values):
-        return np.asarray(values)
+    if values and all(_is_number(v) for v in values):
+        return exact_array([v[()] if isinstance(v, np.ndarray) else v for v in values])
     if values and all(isinstance(v, list | tuple | np.ndarray) for v in values):
         return _rows(values)
     return strings(values)
 
 
+def _is_number(value: Any) -> bool:
+    """Whether a value is one number: Python's, NumPy's, or an array without dimensions."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "biufcmM"
+    return type(value) in (int, float, bool, np.bool_) or isinstance(value, np.number | np.datetime64)
+
+
 def _rows(values: Sequence[Any]) -> Column:
     """Rows of numbers: one array when they have one shape, ragged when they are lists of different lengths."""
-    arrays = [np.asarray(v) if len(v) else np.empty(0, np.int64) for v in values]
+    if any(isinstance(v, np.ndarray) and v.ndim == 0 for v in values):
+        return strings(values)
+    arrays = [exact_array(v) if len(v) else np.empty(0, np.int64) for v in values]
     if any(a.dtype.kind not in "biuf" for a in arrays):
         return strings(values)
+    arrays = exact_rows(arrays)
     if len({a.shape for a in arrays}) == 1 and isinstance(values[0], np.ndarray):
         return np.stack(arrays)
     return Ragged.of(arrays) if all(a.ndim == 1 for a in arrays) else strings(values)

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from penstock.core.columns import Column, Ragged, strings
+from penstock.core.errors import PenstockError
+from penstock.core.exact import exact_array
 from penstock.core.signals import surface
 
 _NUMERIC = "biufc"
@@ -101,6 +103,8 @@ def _chosen(fields: dict[str, Any], names: Sequence[str] | None) -> dict[str, An
 
 def plain(value: Any, name: str) -> Any:
     """A value with tensors and images as NumPy arrays, and NumPy numbers as arrays without dimensions."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise FieldError(f"an array without a mask in {name!r}", "a masked array; array.filled(value) has no mask")
     if isinstance(value, str | bytes | bool | int | float | np.ndarray) or value is None:
         return value
     if isinstance(value, ArrayLike | ImageLike):
@@ -151,7 +155,9 @@ def held_to(value: Any, kind: FieldType, name: str) -> Any:
 
 def _array(value: Any) -> Any:
     try:
-        return np.asarray(value)
+        return exact_array(value)
+    except PenstockError as error:
+        raise FieldError(error.expected, error.got) from error
     except Exception as error:  # lists of unequal length
         surface(error)
         return None

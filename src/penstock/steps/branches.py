@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.columns import Columns, scatter
+from penstock.core.columns import Column, Columns, scatter
 from penstock.core.errors import BadRecords, UsageError, UserCodeError
 from penstock.steps.facts import Bounds, RowFacts
 from penstock.steps.node import Fetched, Node, Reads, SourceNode
@@ -60,6 +60,7 @@ class Branches(Node):
         self.first = [next(c.leaves()).number for c in children]
         self.last = np.add(self.first, counts, dtype=np.int64)  # ascending: leaves are numbered in order
         self._names: dict[str, None] | None = None  # the columns of the first rows that were read
+        self._types: dict[str, tuple[str, Node]] = {}  # of these columns, and the source that they are from
         self._compared = bytearray(len(self.children))  # sources whose columns were compared with these
 
     def inputs(self) -> Sequence[Node]:
@@ -116,12 +117,28 @@ class Branches(Node):
         """All children must have the same columns, also where their rows are never in the same batch."""
         if self._names is None:
             self._names = dict.fromkeys(sorted(columns))
+        for name, column in columns.items():
+            found = self._final_type(name, column)
+            known, source = self._types.setdefault(name, (found, child))
+            fixed = isinstance(source, SourceNode) and isinstance(child, SourceNode)  # in all of their rows
+            if known != found and (fixed or "object" not in (known, found)):
+                raise UsageError(
+                    f"column {name!r} of one type from every source of {self.noun}",
+                    got=f"{known} from source {self.children.index(source)}, {found} from {self.children.index(child)}",
+                    fix=f"bring it to one type with .map(), such as float(record[{name!r}]), or .drop() it",
+                )
         if columns.keys() != self._names.keys():
             raise UsageError(
                 f"the same columns from every source of {self.noun}: {list(self._names)}",
                 got=f"{sorted(columns)} from source {self.children.index(child)}",
                 fix=_same_columns(self._names.keys() & columns.keys()),
             )
+
+    def _final_type(self, name: str, column: Column) -> str:
+        """The type of a column in a batch. Token ids, and other unsigned integers, all become that of `ids=`."""
+        dtype = column.dtype
+        ids = dtype.kind in "iu" if name in self.facts.ids else dtype.kind == "u" and dtype.itemsize > 1
+        return "ids" if ids else str(dtype)
 
     def count_labels(self, picks: Picks) -> int:
         return sum(child.count_labels(picks.rows(where)) for child, where in self._parts(picks))

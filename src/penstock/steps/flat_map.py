@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.core import randomness
+from penstock.core.column_types import ColumnTypes
 from penstock.core.columns import Columns, from_rows, row
 from penstock.core.errors import BadRecords, UserCodeError
 from penstock.core.hashing import content_id
@@ -106,6 +107,7 @@ class _FlatMapped(Renumbered):
             self.size = int(count[-1])
         self.random = has_parameter(function, "rng")
         self.facts = replace(self.facts, own_labels=False, bounds=child.facts.bounds._replace(most=0), even=False)
+        self.types = ColumnTypes("flat_map")
 
     def parent(self, row: I64) -> I64:
         if isinstance(self.count, int):
@@ -130,7 +132,8 @@ class _FlatMapped(Renumbered):
             with rows_asked(inner, used):
                 made = self._records(columns, used, found[:, 0])
         number = (picks.record - self._first(parent)).tolist()
-        return Fetched(from_rows([made[u][n] for u, n in zip(which.tolist(), number, strict=True)]), picks)
+        rows = [made[u][n] for u, n in zip(which.tolist(), number, strict=True)]
+        return Fetched(self.types.check(from_rows(rows)), picks)
 
     def _records(self, columns: Columns, used: Picks, parent: I64) -> list[Sequence[dict[str, Any]]]:
         keys = row_keys(self.base, used) if self.random else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from penstock.core import randomness
+from penstock.core.column_types import ColumnTypes
 from penstock.core.columns import Columns, from_rows, row
 from penstock.core.errors import UserCodeError
 from penstock.steps.base import Context, Step
@@ -45,13 +46,14 @@ class _Mapped(ContentNode):
         self.function, self.base, self.random = function, base, has_parameter(function, "rng")
         bounds = child.facts.bounds._replace(most=0)  # unknown: the function may change the ids
         self.facts = replace(self.facts, own_labels=False, bounds=bounds)
+        self.types = ColumnTypes("map")
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
         if not len(used):
             return Fetched({}, used)
         with rows_asked(picks, used):
-            return Fetched(from_rows(self._rows(columns, used)), used)
+            return Fetched(self.types.check(from_rows(self._rows(columns, used))), used)
 
     def _rows(self, columns: Columns, used: Picks) -> list[dict[str, Any]]:
         keys = row_keys(self.base, used) if self.random else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from penstock.core import randomness
+from penstock.core.column_types import ColumnTypes
 from penstock.core.columns import Column, Columns, Ragged, rows_of, stack
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
 from penstock.steps.base import BatchStep, Context
@@ -93,10 +94,11 @@ class _MappedBlocks(ContentNode):
         self.step, self.base = step, base
         bounds = child.facts.bounds._replace(most=0)  # unknown: the function may change the ids
         self.facts = replace(self.facts, own_labels=False, bounds=bounds)
+        self.types = ColumnTypes("map_batches")
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
-        return Fetched(self.step.apply(columns, used, self.base) if len(used) else {}, used)
+        return Fetched(self.types.check(self.step.apply(columns, used, self.base)) if len(used) else {}, used)
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         """Also what a function drew that can say so, like `Augment`."""
@@ -116,7 +118,7 @@ def _checked_columns(made: Any, function: Any, rows: int) -> Columns:
         raise UserCodeError(f"a dict of columns from {function_name(function)}", got=type(made).__name__)
     out: Columns = {}
     for key, value in made.items():
-        column = _as_column(value)
+        column = _as_column(str(key), value)
         if len(column) != rows:
             raise UserCodeError(
                 f"{rows} rows in every column that {function_name(function)} returns",
@@ -127,7 +129,7 @@ def _checked_columns(made: Any, function: Any, rows: int) -> Columns:
     return out
 
 
-def _as_column(value: Any) -> Column:
+def _as_column(name: str, value: Any) -> Column:
     if isinstance(value, Ragged) or hasattr(value, "dtype"):
         return value  # type: ignore[no-any-return]
-    return stack(value)
+    return stack(value, name)

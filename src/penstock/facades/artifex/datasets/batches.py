@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import UsageError
+from penstock.core.exact import exact_array, one_type
 from penstock.outputs.arrays import is_jax_array, jax_array, stack_arrays
 
 PLURAL = {"index": "indices", "path": "paths"}
@@ -118,7 +119,9 @@ def _column(name: str, out: str, values: list[Any], numeric: list[bool]) -> dict
         raise UsageError(
             f"numbers in {name!r} of every sample", got=f"{type(odd).__name__}", fix="return one type in every sample"
         )
-    arrays = [np.asarray(value) if isinstance(value, list) else value for value in values]
+    arrays = [value if hasattr(value, "dtype") else exact_array(value) for value in values]
+    if len({(value.dtype.kind, min(4, value.dtype.itemsize)) for value in arrays}) > 1:  # JAX has 32 of 64 bits
+        one_type(name, {i: np.asarray(value) for i, value in enumerate(arrays)})
     shapes = {tuple(np.shape(value)) for value in arrays}
     if len(shapes) == 1:
         return {out: stack_arrays(arrays)}
