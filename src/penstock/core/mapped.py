@@ -226,9 +226,9 @@ def check_ends(
         wrong = np.flatnonzero(found != tails[at : at + len(found)])
         if len(wrong):
             raise _cut(file_of(at + int(wrong[0])))
-        whole = at + _MAX_VECTORS
+        asked = min(at + _MAX_VECTORS, len(ends))
         at += len(found)
-        if at < min(whole, len(ends)):  # the next one stopped it
+        if at < asked:  # the next one stopped it
             if _probe.read_one(int(ends[at])) != tails[at]:
                 raise _cut(file_of(at))
             at += 1
