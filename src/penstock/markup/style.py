@@ -35,7 +35,7 @@ table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: 5px 12px 5px 0; border-top: 1px solid var(--line); }
 tr:first-child > * { border-top: 0; }
 th { font-weight: 500; color: var(--soft); white-space: nowrap; width: 1%; padding-right: 28px; }
-.wide th { white-space: normal; min-width: 5.5em; max-width: 14em; overflow-wrap: anywhere; }
+.wide th { white-space: normal; min-width: 7.5em; max-width: 14em; overflow-wrap: anywhere; }
 td { overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 thead th { width: auto; }
 .wide { overflow-x: auto; }
