@@ -94,6 +94,13 @@ def test_requests_are_counted_exactly(store: Path, world: int, hosts: int, gap: 
     assert plan.reading.requests_per_host == pytest.approx(plan.reading.requests / hosts)
 
 
+def test_a_count_of_some_of_the_hosts_is_not_exact(store: Path) -> None:
+    reading = ps.open_store(store).windows(50, 37).shuffle(seed=3).batch(12).plan(world=12, hosts=12).reading
+    assert reading is not None
+    assert not reading.exact
+    assert reading.how.endswith("on 8 of 12 hosts")
+
+
 def pipelines(store: Path) -> dict[str, ps.Pipeline]:
     documents = ps.open_store(store)
     texts = ps.from_texts([f"text {i}" for i in range(100)])

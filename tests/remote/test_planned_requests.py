@@ -1,12 +1,16 @@
-"""`pipeline.plan` of remote JSON lines and tar shards: the requests and bytes that an epoch on a real server takes."""
+"""`pipeline.plan` of remote files and token stores: the requests and bytes that an epoch on a real server takes."""
 
+import numpy as np
 import pytest
 
 import penstock as ps
 from penstock.storage import metrics
 from penstock.storage.hedge import Hedger
+from penstock.storage.page_needs import open_files
 from tests.remote.test_remote_formats import tar
 from tests.remote.test_remote_lines import corpus, upload
+from tests.storage.remote_stores import make
+from tests.storage.remote_stores import upload as upload_store
 
 __all__ = ["corpus"]  # a fixture
 
@@ -17,11 +21,11 @@ def no_hedges(monkeypatch):
     monkeypatch.setattr(Hedger, "allow", lambda _: False)
 
 
-def counted(pipeline, world, epoch=0):
-    """Requests and bytes of all steps of all ranks, one after another."""
+def counted(pipeline, world, epoch=0, rank=None):
+    """Requests and bytes of all steps of all ranks, one after another; or of `rank`, (number, world)."""
     before = metrics.counters()
-    for rank in range(world):
-        loader = pipeline.shard(rank, world).to_numpy(threads=0)
+    for mine in [(number, world) for number in range(world)] if rank is None else [rank]:
+        loader = pipeline.shard(*mine).to_numpy(threads=0)
         for step in range(len(loader)):
             loader.batch_at(step + epoch * len(loader))
     used = metrics.since(before)["s3"]
@@ -73,3 +77,31 @@ def test_a_mixture_of_files_takes_the_planned_requests(s3, corpus, tmp_path):
     assert plan.reading is not None
     assert plan.reading.exact
     assert (round(plan.reading.requests), round(plan.reading.bytes)) == counted(pipeline, 1)
+
+
+@pytest.fixture(scope="module")
+def stores(s3, tmp_path_factory):
+    """Two token stores of two shards, whose rows cross from one shard to the next."""
+    root = tmp_path_factory.mktemp("stores")
+    folders = [
+        make(root / str(seed), 3000, 2, page_bytes=1 << 14, seed=seed) for seed in (3, 2)
+    ]  # of different content
+    return [upload_store(folder, s3.url("planned", folder.name), s3.options) for folder in folders]
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("order", [{}, {"lanes": 4, "block": 16, "window": 2}])
+def test_a_mixture_of_stores_takes_the_planned_requests_also_with_lanes(s3, stores, tmp_path, order, hosts):
+    def mixture(host):
+        options = {"storage_options": s3.options, "cache_dir": tmp_path / str(host)}
+        opened = [ps.open_store(url, **options) for url in stores]
+        for store in opened:  # what opening a shard takes is said apart
+            open_files([store.definition.origin._remote(number) for number in range(2)])
+        rows = [store.windows(512).shuffle(seed=seed, **order) for seed, store in enumerate(opened, 1)]
+        return ps.mix(rows, weights=[3, 1], stop="first").batch(16)
+
+    plan = mixture("plan").plan(world=hosts, hosts=hosts)
+    assert plan.reading is not None
+    assert plan.reading.exact
+    made = np.sum([counted(mixture(host), 1, rank=(host, hosts)) for host in range(hosts)], axis=0)
+    assert (round(plan.reading.requests), round(plan.reading.bytes)) == tuple(made)

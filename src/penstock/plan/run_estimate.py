@@ -51,8 +51,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Reading:
-    """Requests and bytes of an epoch that starts with an empty cache. `exact`: counted over all steps, nothing sampled.
+    """Requests and bytes of an epoch that starts with an empty cache.
 
+    `exact`: counted over all steps of all hosts, nothing sampled.
     `bytes_per_row`: that a row uses; `amplification`: bytes that the fleet fetches / bytes that its rows use.
     """
 
@@ -215,7 +216,7 @@ def _reading(
     per_row = made.used_bytes / max(made.rows, 1e-9)
     requests, sent = made.requests * hosts * period, made.bytes * hosts * period
     how = f"counted over all {made.sampled_steps:,} steps on {_hosts(made.sampled_hosts, hosts)}"
-    exact = made.complete and all(layout.exact for layout in rows.layouts)
+    exact = made.complete and made.sampled_hosts == hosts and all(layout.exact for layout in rows.layouts)
     if not made.complete:
         how = f"estimated from {made.sampled_steps:,} steps on {_hosts(made.sampled_hosts, hosts)}"
         if local := _local_choice(figures, rows, per_row, assumed):

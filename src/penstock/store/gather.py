@@ -188,6 +188,9 @@ def _gather_at(parts: Parts, starts: I64, length: int, places: tuple[I64, I64, I
     long = bool((local[rows] + here >= length).all() and (next_left >= length).all())
     if long and not isinstance(parts, StableReads):
         return _gather_pairs(parts, length, (part, local), rows, here, (next_part, next_local))
+    if isinstance(parts, StableReads):  # the pages of all rows with one set of requests, as a plan counts them
+        lengths = np.minimum(left, length), np.minimum(next_left, length - here)
+        parts.ready(np.append(part, next_part), np.append(local, next_local), np.append(*lengths))
     first = part[rows], local[rows], here
     if len(rows) == len(starts):
         out = np.empty((len(starts), length), parts.dtype)
