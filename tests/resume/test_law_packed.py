@@ -14,7 +14,7 @@ from penstock import Pipeline
 from penstock.core.columns import Columns
 from penstock.plan.build import build
 from penstock.steps.limit import Repeat
-from penstock.testing import assert_exact_resume
+from penstock.testing import assert_elastic, assert_exact_resume
 from penstock.testing.resume import assert_same_batches, batches
 
 LENGTHS = np.random.default_rng(5).integers(0, 60, 170)
@@ -165,3 +165,7 @@ def test_fingerprints_name_what_decides_the_batches() -> None:
     prints |= {name: make(8).fingerprint() for name, make in PACKED.items()}
     assert len(set(prints.values())) == len(prints)
     assert PLANNED["budget"](False).fingerprint() == PLANNED["budget"](True).shard(1, 2).fingerprint()
+
+
+def test_the_public_assertions_take_packed_rows() -> None:
+    assert_elastic(PACKED["pack, shuffled"], batch=8, worlds=(1, 2, 4), threads=(0, 2), other_batch=4)

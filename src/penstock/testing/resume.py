@@ -18,6 +18,8 @@ import numpy as np
 from penstock.core.columns import Columns, Ragged, concat, cut, rows_of, take
 from penstock.pipeline import Pipeline
 
+_PER_BATCH = ("cu_seqlens", "max_seqlen", "valid_labels")
+
 
 def batches(loader: Iterable[Any], count: int | None) -> list[Columns]:
     """Returns the first `count` batches of an iteration, or all."""
@@ -113,14 +115,17 @@ def _saving(loader: Any, states: list[str], most: int) -> Iterable[Columns]:
 def global_batches(
     make: Callable[[], Pipeline], world: int, count: int | None, state: Any = None, **engine: Any
 ) -> list[Columns]:
-    """Returns the ordered global batches of `world` ranks: the rows of all ranks, in the order of the run."""
+    """Returns the ordered global batches of `world` ranks: the rows of all ranks, in the order of the run.
+
+    Without what belongs to a rank's batch and not to its rows, such as `cu_seqlens` of packed rows.
+    """
     ranks, numbers = [], []
     for rank in range(world):
         loader = Pipeline(replace(make().definition, rank=rank, world=world, sharded=True)).to_numpy(**engine)
         if state is not None:
             loader.load_state_dict(state)
         first = loader.step
-        ranks.append(batches(loader, count))
+        ranks.append([{k: c for k, c in one.items() if k not in _PER_BATCH} for one in batches(loader, count)])
         if loader.assigned_by_lane:
             numbers.append([loader.row_numbers(first + i) for i in range(len(ranks[-1]))])
     if len({len(r) for r in ranks}) != 1:
