@@ -343,7 +343,9 @@ def check(pipe: Pipe, on_error: Any, rank: int, folder: Path) -> None:
         with pytest.raises((ps.DataError, ps.UserCodeError)):
             prepare(pipeline, folder / "out")
         return
-    made = prepare(pipeline.shard(rank, 2), folder / "out")
+    with pytest.raises(ps.UsageError, match="not sharded"):
+        prepare(pipeline.shard(rank, 2), folder / "out")
+    made = prepare(pipeline, folder / "out")
     assert texts_of(folder / "out") == documents
     assert made.skipped == len(entries)
     assert ledger_of(folder / "out") == sorted(entries)

@@ -350,3 +350,20 @@ def test_skipping_many_bad_rows_calls_a_function_twice_at_most(tmp_path: Path) -
     (block,) = KeptRows(node.definition, "a test").blocks()
     assert len(block.positions) == len(block.skipped) == 150
     assert len(calls) == 300 + 150, "every row once, and the good ones again"
+
+
+USES_ALL_ROWS = {
+    "prepare": lambda p, out: ps.prepare(p, "bytes", out),
+    "prepare_prompts": lambda p, out: ps.prepare_prompts(p, ps.PromptEngine("bytes", "{text}"), out),
+    "convert": lambda p, out: ps.convert(p, out, tokenizer="bytes"),
+    "write": lambda p, out: p.write(out, "jsonl"),
+    "to_hf": lambda p, _: p.to_hf(),
+    "records": lambda p, _: ps.PreprocessedDataset(p, ps.PromptEngine("bytes", "{text}")),
+}
+
+
+@pytest.mark.parametrize("name", USES_ALL_ROWS)
+def test_what_uses_all_rows_refuses_a_shard(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ps.UsageError, match=r"not sharded .*all rows|not sharded .*records"):
+        USES_ALL_ROWS[name](numbers(10).shard(1, 2), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

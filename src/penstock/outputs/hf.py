@@ -23,6 +23,7 @@ PARTS = 64  # of a streaming dataset: the most workers and ranks that can share 
 
 def hf_dataset(definition: Definition, streaming: bool, cache_dir: Any) -> Any:
     """A `datasets.Dataset`, or with `streaming` a `datasets.IterableDataset` that reads when it is iterated."""
+    definition.refuse_shard(".to_hf()")
     if cache_dir is not None:
         cache_dir = local_only(cache_dir, "cache_dir, where datasets writes Arrow files")
     datasets = need("datasets", extra="hf", purpose="for .to_hf()")

@@ -54,6 +54,15 @@ class Definition(Immutable):
             )
         return replace(self, rank=rank, world=world, sharded=passed or world > 1)
 
+    def refuse_shard(self, verb: str) -> None:
+        """For what uses all rows: a rank's rows exist only in batches, so `.shard()` before it would be ignored."""
+        if self.world > 1:
+            raise UsageError(
+                f"a pipeline that is not sharded for {verb}, which uses all rows",
+                got=f"rank {self.rank} of {self.world}",
+                fix="leave .shard() out; to divide the rows into parts use .split()",
+            )
+
     @property
     def batch(self) -> Batch | None:
         """How rows are batched: by `.batch()`, or by a step that plans batches."""

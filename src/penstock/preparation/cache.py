@@ -144,11 +144,14 @@ class CachedStore(TokenStore):
                     raise
                 cache_entries.discard(folder, mark)
         fresh.__dict__.update(_folder=folder, _make=make, _lock=lock, _mark=cache_entries.mark(folder / NAME))
-        before, self.__dict__ = self.__dict__, fresh.__dict__
-        _release(before)
+        self._end_use()
+        self.__dict__ = fresh.__dict__
 
-    def __del__(self) -> None:  # at once: the fields refer to each other, and would wait for the garbage collector
-        _release(self.__dict__)
+    def _end_use(self) -> None:
+        if (use := self.__dict__.get("use")) is not None:
+            use.release()
+
+    __del__ = _end_use  # at once: the fields refer to each other, and would wait for the garbage collector
 
     def _mended(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a call; if the store is damaged, the result from the rebuilt store."""
@@ -194,11 +197,6 @@ class CachedStore(TokenStore):
     def locate(self, index: int) -> dict[str, Any]:
         place: dict[str, Any] = self._mended(super().locate, index)
         return place
-
-
-def _release(fields: dict[str, Any]) -> None:
-    if (use := fields.get("use")) is not None:
-        use.release()
 
 
 def _check_files(store: TokenStore) -> None:

@@ -252,6 +252,7 @@ def _tokenised(
 
 def _texts(source: Any, field: str, options: InputOptions, settings: dict[str, Any]) -> TextSource:
     if isinstance(source, PipelineLike):
+        source.definition.refuse_shard("convert()")
         return text_source(source.definition, field, settings)
     if data_kind(source) != "paths":
         return text_source(Definition(in_memory(source)), field, settings)

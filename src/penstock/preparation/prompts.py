@@ -98,6 +98,7 @@ def prepare_prompts(
 
 def _pipeline_records(definition: Definition, on_error: str, budget: int | float | None) -> PipelineTexts:
     """The records of a pipeline as JSON, without those it rejects. Its `.skip_errors()` keeps its meaning here."""
+    definition.refuse_shard("prepare_prompts()")
     policy = skip_policy(definition, "skip" if on_error == "skip" else None, budget)
     return PipelineTexts(definition, TextOfRecord(policy.skips), policy.last, "prepare_prompts()")
 

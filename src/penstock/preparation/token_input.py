@@ -72,6 +72,7 @@ def token_input(source: Any, options: InputOptions) -> TokenInput:
     kind = data_kind(source)
     if isinstance(source, PipelineLike):
         definition: Definition = source.definition
+        definition.refuse_shard("convert()")
         if isinstance(definition.origin, TokenSource) and not definition.steps:
             return _tokens(definition.origin, options)
         return _records(definition, options)

@@ -65,6 +65,7 @@ def write(
     show_progress: bool | None = None, storage_options: Mapping[str, Any] | None = None, vocab_size: int | None = None,
 ) -> Written:  # fmt: skip
     """Writes all rows; see `Pipeline.write`."""
+    definition.refuse_shard(".write()")
     if format == STORE:
         if compression is not None or parts is not None or shard_rows != SHARD_ROWS:
             got = f"shard_rows={shard_rows!r}, compression={compression!r}, parts={parts!r}"

@@ -62,5 +62,7 @@ def prepare(
         raise UsageError(
             "a pipeline of records for keep=", got=got, fix="prepare(penstock.read_jsonl(paths, field=None))"
         )
+    if isinstance(source, Pipeline):
+        source.definition.refuse_shard("prepare()")
     texts = text_source(source.definition, field, settings, keep) if isinstance(source, Pipeline) else source
     return run.prepare(texts, tokenizer, out, **settings)

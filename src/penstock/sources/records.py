@@ -171,6 +171,7 @@ def records_of(data: Any, *, file_format: str | None = None, storage_options: fi
     if kind == "hf splits":
         raise hf.several_splits(data)
     if kind == "pipeline":
+        data.definition.refuse_shard("a dataset of its records")
         return SourceRecords(data.rows())
     if kind == "source":
         return SourceRecords(data)

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -61,10 +62,10 @@ class Use:
             if fcntl is not None and hasattr(self, "_handle"):
                 fcntl.flock(self._handle, fcntl.LOCK_SH)
 
-    def release(self) -> None:
-        """Ends the use. May be called more than once."""
+    def release(self, close: Callable[[int], None] = os.close) -> None:
+        """Ends the use. May be called more than once, and while the interpreter ends."""
         if (handle := self.__dict__.pop("_handle", None)) is not None:
-            os.close(handle)
+            close(handle)
 
     __del__ = release
 
