@@ -44,6 +44,19 @@ def test_damaged(run: Any, store: Path, tmp_path: Path, where: str) -> None:
     assert facts["problems"][0]["fix"]
 
 
+@pytest.mark.parametrize("kind", ["nothing", "folder", "text", "jsonl"])
+def test_what_is_no_store_is_an_error_and_no_damage(run: Any, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / {"folder": "folder", "text": "a.txt", "jsonl": "a.jsonl"}.get(kind, "nothing")
+    if kind == "folder":
+        path.mkdir()
+    elif kind != "nothing":
+        path.write_text('{"text": "one"}\n')
+    ran = run("verify", path)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("penstock: expected a token store")
+    assert str(path) in ran.err and "fix:" in ran.err
+
+
 def test_info_of_a_store(run: Any, store: Path) -> None:
     facts = run("info", store, "--json").json()
     assert facts["kind"] == "token store"
@@ -51,6 +64,7 @@ def test_info_of_a_store(run: Any, store: Path) -> None:
     assert facts["tokenizer"]["kind"] == "bytes"
     shown = run("info", store).out
     assert "vocab_size            257" in shown
+    assert "tokenizer.bos_id      none" in shown
     assert "00000.tokens: 60 documents" in shown
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import penstock as ps
 from penstock.core.columns import Ragged
@@ -55,7 +56,7 @@ def raw(folder: Path, kind: str) -> tuple[Path, ps.Pipeline]:
 
 
 def loaders(pipeline: ps.Pipeline, kind: str) -> Iterator[object]:
-    documents = pipeline.shuffle(seed=1).batch(8) if kind in ("idx", "npy", "documents") else None
+    documents = pipeline.shuffle(seed=1).batch(8) if kind in ("idx", "npy", "documents", "file", "stream") else None
     batches = documents or pipeline.windows(64).shuffle(seed=1).batch(8)
     return iter(batches.to_numpy(threads=0))
 
@@ -69,6 +70,16 @@ def masked_crc(data: bytes) -> bytes:
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     crc ^= 0xFFFFFFFF
     return (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def arrow(folder: Path, kind: str) -> tuple[Path, ps.Pipeline]:
+    """Record batches of 1,000 rows; a cut file is no bad record, so it is not skipped."""
+    pa, path = pytest.importorskip("pyarrow"), folder / "a.arrow"
+    table = pa.table({"x": IDS})
+    new = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
+    with pa.OSFile(str(path), "wb") as file, new(file, table.schema) as writer:
+        writer.write_table(table, 1000)
+    return path, ps.read_arrow(str(path), on_error="skip")
 
 
 def records(folder: Path) -> tuple[Path, Iterator[object]]:
@@ -102,6 +113,7 @@ CASES: dict[str, Callable[[Path], Batches]] = {
     **{f"store {v} {k}": of_store(v, k) for v in ("first-touch", "off") for k in ("windows", "documents")},
     **{f"megatron {k}": of_files(megatron, k) for k in ("bin", "idx")},
     **{f"raw {k}": of_files(raw, k) for k in ("nanogpt", "dolma", "npy", "zeros")},
+    **{f"arrow {k}": of_files(arrow, k) for k in ("file", "stream")},
     "tfrecord": records,
 }
 

@@ -65,6 +65,12 @@ def test_a_far_order_is_refused_and_a_small_one_is_read() -> None:
         list(ps.from_stream(lambda: ({"n": i} for i in range(3000)), buffer=2).shuffle(seed=1).batch(10).to_numpy())
 
 
+def test_a_refilling_step_over_a_stream_that_is_not_held_is_named() -> None:
+    stream = ps.from_stream(lambda: ({"n": i} for i in range(4000)), buffer=64).window_shuffle(16)
+    with pytest.raises(ps.UsageError, match=r"(?s)\.filter\(\).*leave rows out in the function"):
+        list(stream.filter(lambda record: record["n"] % 2 == 0).batch(8).to_numpy(threads=0))
+
+
 def broken():
     yield {"n": 0}
     yield {"n": "text"}

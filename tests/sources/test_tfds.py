@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import re
 import shutil
@@ -20,7 +21,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock.core.columns import Ragged
-from penstock.core.errors import BadRecords, DataError, PenstockError, UsageError
+from penstock.core.errors import BadRecords, DataError, PenstockError, StoreError, UsageError
 from penstock.facades.capibara.loader import CapibaraDataLoader
 from penstock.facades.capibara.resolve import resolve_dataset
 from penstock.sources.base import Source
@@ -200,6 +201,17 @@ def test_a_bad_record_is_named(folder: Path, tmp_path: Path) -> None:
     file.write_bytes(data)
     with pytest.raises(DataError, match="checksum of the length at byte 0"):
         TFDSource.open(out, "train")
+
+
+def test_a_file_that_is_cut_is_no_bad_record(folder: Path, tmp_path: Path) -> None:
+    out = as_tfrecord(folder, tmp_path / "penstock_toy" / "en" / "1.0.0")
+    loader = ps.from_tfds(out, split="train").skip_errors().batch(1).to_numpy(threads=0)
+    batches, file = iter(loader), next(out.glob("*train*"))
+    next(batches)
+    os.truncate(file, 10)
+    with pytest.raises(StoreError, match="as when it was opened"):
+        next(batches)
+    assert loader.ledger.total == 0
 
 
 def test_names_resolve(data_dir: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

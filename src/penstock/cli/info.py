@@ -66,9 +66,9 @@ def _show(facts: dict[str, Any]) -> None:
         elif name == "metadata":
             rows += [(f"metadata.{k}", _short(v)) for k, v in value.items()]
         elif isinstance(value, dict):
-            rows += [(f"{name}.{k}", v) for k, v in value.items()]
+            rows += [(f"{name}.{k}", _or_none(k, v)) for k, v in value.items()]
         else:
-            rows.append((name, value))
+            rows.append((name, _or_none(name, value)))
     console.table(rows)
     for shard in shards[:_SHOWN_SHARDS]:
         counted = f"{console.count(shard['documents'], 'document')}, {console.count(shard['tokens'], 'token')}"
@@ -76,6 +76,11 @@ def _show(facts: dict[str, Any]) -> None:
         console.out(f"  {shard['name']}: {facts_of}")
     if shards and facts["files"] > _SHOWN_SHARDS:
         console.out(f"  and {console.count(facts['files'] - _SHOWN_SHARDS, 'more shard')}")
+
+
+def _or_none(name: str, value: Any) -> Any:
+    """A token id that a tokenizer or store does not have is none; it is not unknown."""
+    return "none" if value is None and name.endswith("_id") else value
 
 
 def _short(value: Any) -> Any:

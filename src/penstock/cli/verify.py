@@ -32,9 +32,11 @@ def run(args: argparse.Namespace) -> int:
     from penstock.store.verify import verify
 
     options = dict(args.storage_option or []) or None
-    dataset_at(args.store, options)  # raises a clearer error for an interrupted `prepare`
+    found = dataset_at(args.store, options)  # raises a clearer error for an interrupted `prepare`
     with progress(None, "B", "verifying", True if args.progress else None) as bar:
         report = verify(args.store, lambda done, _: bar.update(done - bar.done), options)
+    if not report.id and (found is None or found.name != "store"):
+        report.raise_first()  # no store at all: nothing was checked
     problems = [{"expected": p.expected, "got": p.got, "where": p.where, "fix": p.fix} for p in report.problems]
     if args.json:
         facts = asdict(report) | {"problems": problems}

@@ -133,20 +133,20 @@ def _one(column: Any) -> Any:
     if hasattr(column.type, "index_type"):
         column = column.dictionary_decode()
     plain = _no_views(column.type)
-    return column if plain is column.type else column.cast(plain)
+    return column if plain == column.type else column.cast(plain)
 
 
 def without_views(table: Any) -> Any:
     """A table without view types, which pyarrow cannot take rows from."""
     for i, field in enumerate(table.schema):
         plain = _no_views(field.type)
-        if plain is not field.type:
+        if plain != field.type:
             table = table.set_column(i, field.with_type(plain), table.column(i).cast(plain))
     return table
 
 
 def _no_views(t: Any) -> Any:
-    """The type with views (of strings, bytes, lists) replaced at every depth; the same object if it has none."""
+    """The type with views (of strings, bytes, lists) replaced at every depth; an equal one if it has none."""
     pa = need("pyarrow", extra="parquet")
     types = pa.types
     if types.is_string_view(t):
@@ -156,12 +156,15 @@ def _no_views(t: Any) -> Any:
     if types.is_struct(t):
         fields = [t.field(i) for i in range(t.num_fields)]
         plain = [field.with_type(_no_views(field.type)) for field in fields]
-        return t if all(a.type is b.type for a, b in zip(fields, plain, strict=True)) else pa.struct(plain)
+        return t if all(a.type == b.type for a, b in zip(fields, plain, strict=True)) else pa.struct(plain)
+    if types.is_map(t):
+        plain = pa.map_(_no_views(t.key_type), _no_views(t.item_type), t.keys_sorted)
+        return t if plain.key_type == t.key_type and plain.item_type == t.item_type else plain
     if types.is_list_view(t) or types.is_large_list_view(t):
         return (pa.list_ if types.is_list_view(t) else pa.large_list)(_item(t))
     if types.is_list(t) or types.is_large_list(t) or types.is_fixed_size_list(t):
         item = _item(t)
-        if item.type is t.value_field.type:
+        if item.type == t.value_type:
             return t
         if types.is_fixed_size_list(t):
             return pa.list_(item, t.list_size)

@@ -105,7 +105,6 @@ class ArrowFiles(RowTexts):
 
     def _batch(self, number: int) -> Any:
         """One record batch as a table of the chosen columns, validated."""
-        self._file(int(self._files[number])).check()
         return self._kept.get(number, lambda: self._read_batch(number))
 
     def _read_batch(self, number: int) -> Any:
@@ -141,6 +140,8 @@ class ArrowFiles(RowTexts):
         errors: list[RecordError] = []
         for number in np.unique(batches).tolist() or [int(np.flatnonzero(np.diff(self._firsts))[0])]:
             places = np.flatnonzero(batches == number)
+            with _naming(self.paths[int(self._files[number])]):  # a file that was cut is no bad record
+                self._file(int(self._files[number])).check()
             try:
                 table = self._batch(number)
             except DataError as error:

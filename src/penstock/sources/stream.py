@@ -108,9 +108,12 @@ class StreamSource:
             self._passed += 1
             if self._passed > _SPARE_PASSES * max(self._length or 0, self.buffer) + 4 * self._asked:
                 raise UsageError(
-                    "the records of a stream in order, or nearly so", got="an order that reads it again for each row",
+                    "the records of a stream in order, or nearly so",
+                    got="an order that reads it again for each row: .shuffle() makes one, and so do .filter() and"
+                    " .skip_errors(), which replace a row by one from anywhere in the stream",
                     where="from_stream",
-                    fix=".window_shuffle(1000) keeps near its order; or from_records(list(stream)), or write files",
+                    fix=".window_shuffle(1000) keeps near its order; leave rows out in the function that makes the"
+                    " stream; or from_records(list(stream)), or write files",
                 )  # fmt: skip
             try:
                 record = next(self._records)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from penstock.core import hashing
 from penstock.core.columns import Column, Columns, Ragged, stack, strings
-from penstock.core.errors import BadRecords, DataError, FileMissing, PenstockError, RecordError, UsageError
+from penstock.core.errors import BadRecords, DataError, FileMissing, PenstockError, RecordError, StoreError, UsageError
 from penstock.core.optional import need
 from penstock.core.signals import surface
 from penstock.sources.formats import Options
@@ -150,6 +150,8 @@ class TFDSource:
         try:
             with naming(str(self.info.data_dir)):
                 return list(self._raw.__getitems__(numbers)) if numbers else []
+        except StoreError:  # a file was cut: no record's fault
+            raise
         except DataError as error:
             return [error] if len(numbers) == 1 else [one for i in asked for one in self._bytes(i[None])]
 
