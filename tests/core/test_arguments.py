@@ -41,6 +41,8 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (TOKENS.pad, {"max_length": 4}, ".pad()", "to=4, truncate=True"),
     (TEXTS.tokenize, {"tokenizer": "bytes", "text_column": "body"}, ".tokenize()", "field='body'"),
     (TEXTS.tokenize, {"tokenizer": "bytes", "num_proc": 2}, ".tokenize()", "threads=2"),
+    (ROWS.decode_audio, {"seconds": 2.5}, ".decode_audio()", "duration=2.5"),
+    (ROWS.decode_audio, {"hop_length": 320, "num_mel_bins": 128}, ".decode_audio()", "hop=320; n_mels=128"),
     (ps.read_text, {"paths": "x", "streaming": True}, "read_text()", "leave it out"),
     (ps.read_jsonl, {"data_files": "x.jsonl"}, "read_jsonl()", "the path is the first argument: 'x.jsonl'"),
     (ps.read_parquet, {"paths": "x", "colums": ["a"]}, "read_parquet()", "columns=['a']"),

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.cli.main import main
-from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
 from penstock.store.manifest import read_manifest
 from penstock.tokenizers import BulkEncoder, as_tokenizer
 from penstock.tokenizers.base import PROBES
@@ -204,6 +204,44 @@ def test_create_dataset_allows_the_end_of_text_as_the_book_does(tiktoken_encodin
     ids = tiktoken_encoding.encode(text, allowed_special={EOT})
     assert [i for row in dataset.input_ids for i in row.tolist()] == ids[: len(dataset) * 4]
     assert tiktoken_encoding.eot_token in ids
+
+
+def test_create_dataset_leaves_out_what_a_tokenizer_adds_unless_it_is_kept_by_name(framed_bpe: Any) -> None:
+    """As docs/reference/gpt-windows.md says."""
+
+    class Plain:
+        def encode(self, text: str) -> list[int]:
+            return list(framed_bpe.encode(text).ids)
+
+    text = "the quick fox and lazy dogs " * 3
+    ids = framed_bpe.encode(text).ids
+    kept = as_tokenizer(framed_bpe, add_special_tokens=True)
+    for tokenizer, first in ((framed_bpe, ids[1:5]), (kept, ids[:4]), (Plain(), ids[:4])):
+        assert ps.GPTDatasetV1(text, tokenizer, 4, 4)[0][0].tolist() == first
+
+
+def test_the_refusal_names_what_every_reader_of_text_takes(tiktoken_encoding: Any, tmp_path: Path) -> None:
+    """`GPTDatasetV1` and the facades take no `allowed_special=`: the tokenizer holds it."""
+    import tiktoken
+
+    other = tiktoken.Encoding(
+        "two", pat_str=tiktoken_encoding._pat_str, mergeable_ranks=tiktoken_encoding._mergeable_ranks,
+        special_tokens={EOT: tiktoken_encoding.eot_token, "<|gap|>": tiktoken_encoding.eot_token + 1},
+    )  # fmt: skip
+    text = "lazy<|gap|>dogs " * 6
+
+    def windows(tokenizer: Any) -> Any:
+        return ps.create_dataset("gpt_v1", txt=text, tokenizer=tokenizer, max_length=4, stride=4)
+
+    def capibara(tokenizer: Any) -> Any:
+        return ps.CapibaraDataLoader(tokenizer=tokenizer, dataset_name=[text], batch_size=1, cache_dir=tmp_path)
+
+    for make in (windows, capibara):
+        with pytest.raises(DataError, match=r"as_tokenizer\(encoding, allowed_special=\{'<\|gap\|>'\}\)"):
+            make(other)
+    rows = windows(as_tokenizer(other, allowed_special={"<|gap|>"})).input_ids
+    assert [i for row in rows for i in row.tolist()] == other.encode(text, allowed_special="all")[: len(rows) * 4]
+    assert len(capibara(as_tokenizer(other, disallowed_special=()))) == 1
 
 
 def test_policies_for_tokenizers_that_have_none_are_refused(bpe: Any, tiktoken_encoding: Any) -> None:

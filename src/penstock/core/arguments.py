@@ -115,6 +115,11 @@ SYNONYMS: dict[str, dict[str, str]] = {
     "transform": {"": "put .map(function), .map_batches(function) or .decode_images(...) into the pipeline"},
     "sr": {"read_audio decode_audio": "sample_rate={value}"},
     "sampling_rate": {"read_audio decode_audio": "sample_rate={value}"},
+    "seconds": {"decode_audio": "duration={value}"},
+    "clip_duration": {"decode_audio": "duration={value}"},
+    "num_frames": {"decode_audio": "duration={value} / sample_rate: seconds"},
+    "hop_length": {"decode_audio": "hop={value}"},
+    "num_mel_bins": {"decode_audio": "n_mels={value}"},
     "image_size": {"decode_images": "size={value}"},
     "resize": {
         "decode_images": "crop=None resizes the full image to size; resize {value} then crop: share=size/{value}"

@@ -94,8 +94,9 @@ class TiktokenTokenizer(BaseTokenizer):
             "text that spells no special token of the tiktoken encoding",
             got=repr(token),
             where=f"row {row} of this call",
-            fix=f"allowed_special={{{token!r}}} makes it the special token {self.special_tokens[token]}, "
-            "disallowed_special=() makes it ordinary text",
+            fix=f"pass penstock.as_tokenizer(encoding, allowed_special={{{token!r}}}) to make it the special token "
+            f"{self.special_tokens[token]}, or as_tokenizer(encoding, disallowed_special=()) to make it ordinary "
+            "text; .tokenize(), prepare() and the command line take these arguments themselves",
             row=row,
         )
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from penstock.core.errors import StateError, UsageError, UserCodeError
+from penstock.core.errors import DataError, StateError, UsageError, UserCodeError
 from penstock.facades.capibara.config import CapibaraConfig, DataLoaderConfig
 from penstock.facades.capibara.loader import CapibaraDataLoader
 from penstock.facades.capibara.resolve import register_dataset
@@ -199,6 +199,19 @@ def test_blank_texts_are_left_out(tokenizer: Any) -> None:
     assert decoded == ["one", "two"]
     with pytest.raises(UsageError, match="that is not blank"):
         CapibaraDataLoader(tokenizer=tokenizer, dataset_name=["", "  "], batch_size=1)
+
+
+def test_a_field_that_no_record_has_is_named_with_those_that_exist(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "one", "id": 1}\n{"body": "two", "id": 2}\n')
+    (tmp_path / "blank.jsonl").write_text('{"body": " ", "id": 1}\n')
+    path = str(tmp_path / "a.jsonl")
+    for options, name in (({}, "text"), ({"text_field": "txt"}, "txt")):
+        with pytest.raises(DataError, match=f"a field '{name}'\n.*'body', 'id'\n.*a.jsonl, line 1.*\n.*text_field="):
+            CapibaraDataLoader(tokenizer="bytes", dataset_name=path, batch_size=1, **options)
+    assert len(CapibaraDataLoader(tokenizer="bytes", dataset_name=path, batch_size=1, text_field="body")) == 2
+    with pytest.raises(UsageError, match="only blank ones in 'body'\n.*blank.jsonl\n.*text_field="):
+        path = str(tmp_path / "blank.jsonl")
+        CapibaraDataLoader(tokenizer="bytes", dataset_name=path, batch_size=1, text_field="body")
 
 
 @pytest.mark.parametrize("remainder", ["drop", "short", "pad"])

@@ -30,15 +30,16 @@ _ROWS = 4096
 
 
 class Cleaned:
-    """A `TextSource` with normalised texts, without blank ones."""
+    """A `TextSource` with normalised texts, without blank ones. `field` is the column they come from."""
 
-    def __init__(self, source: TextSource, form: Form | None) -> None:
-        self.source, self.form = source, form
+    def __init__(self, source: TextSource, form: Form | None, field: str) -> None:
+        self.source, self.form, self.field = source, form, field
         self.paths = list(source.paths) if isinstance(source, FileSource) else []
 
     def iterate(self, start: Any = None) -> Iterator[Chunk]:
-        found = start is not None
+        found, bad = start is not None, None
         for chunk in self.source.iterate(start):
+            bad = bad or next(iter(chunk.errors), None)
             kept = [i for i, text in enumerate(chunk.texts) if text.strip()]
             texts = [chunk.texts[i] for i in kept]
             if self.form is not None:
@@ -46,7 +47,12 @@ class Cleaned:
             found = found or bool(texts)
             yield replace(chunk, texts=texts, positions=[chunk.positions[i] for i in kept])
         if not found:
-            raise UsageError("a text that is not blank", got="none", where=str(self.describe()))
+            raise bad or UsageError(
+                "a text that is not blank",
+                got=f"only blank ones in {self.field!r}",
+                where=", ".join(self.paths[:3]) or str(self.describe()),
+                fix="text_field= names the field or column that holds the text",
+            )
 
     def describe(self) -> dict[str, Any]:
         return self.source.describe()
@@ -67,7 +73,7 @@ def tokens_of(pipeline: Pipeline, tokenizer: Any, settings: DataLoaderConfig) ->
             "a tokenizer for text", got="none", fix='tokenizer=AutoTokenizer.from_pretrained(...), "bytes"'
         )
     made: dict[str, Any] = {"eos": settings.eos}
-    source = Cleaned(text_source(pipeline.definition, field, made), settings.normalize)
+    source = Cleaned(text_source(pipeline.definition, field, made), settings.normalize, field)
     cache = {"cache_dir": settings.cache_dir, "limit": settings.cache_limit}
     store = cached_store(source, tokenizer, settings=made, **cache)  # type: ignore[arg-type]
     return Pipeline(replace(pipeline.definition, origin=store, steps=()))
