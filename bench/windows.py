@@ -126,7 +126,7 @@ def run(seconds: float = 1.0, count: int = 15) -> dict[str, Any]:
     )
     targets = [
         judge("times the best of torch and Grain", million["penstock"] / peers, 10),
-        judge("of one bare NumPy gather", million["penstock"] / million["bare gather"], 0.5),
+        judge("of one bare NumPy gather", million["penstock"] / million["bare gather"], 0.75),
         judge("DataLoader: times plain DataLoader", million["penstock, DataLoader"] / plain, 5),
     ]
     table("Targets", targets, ("what", "measured", "target", ""))
