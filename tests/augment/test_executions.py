@@ -41,8 +41,10 @@ from penstock.augment.arrays import Arrays
 from penstock.augment.arrays_jax import jax_arrays, program
 from penstock.augment.arrays_numpy import NUMPY
 from penstock.augment.arrays_torch import torch_arrays
+from penstock.augment.compose import carry_keys
 from penstock.augment.field import words
 from penstock.augment.kinds import IMAGES
+from penstock.core.errors import UsageError
 
 IMAGE_ATOL, AUDIO_ATOL = 1e-5, 2e-5
 
@@ -177,6 +179,22 @@ def test_jax_compiles_once_for_all_keys(images: np.ndarray) -> None:
     made = [augment.jax({"image": images}, augment.keys(np.arange(6), epoch))["image"] for epoch in range(3)]
     assert program(IMAGES, augment.ops)._cache_size() == 1
     assert not np.array_equal(made[0], made[1])
+
+
+def test_keys_inside_jit_are_those_of_carry_keys_or_refused(images: np.ndarray) -> None:
+    """A uint64 key loses its upper half inside of `jax.jit`."""
+    augment = Augment(*CHAIN, seed=11)
+    batch, keys = {"image": images}, augment.keys(np.arange(6), 3)
+    run = jax.jit(augment.jax)
+    carried = carry_keys(batch, keys)
+    expected = augment.numpy(batch, keys)["image"]
+    np.testing.assert_allclose(run(carried)["image"], expected, rtol=0, atol=IMAGE_ATOL)
+    np.testing.assert_allclose(run(batch, carried["augment_keys"])["image"], expected, rtol=0, atol=IMAGE_ATOL)
+    for wrong in (keys, carried["augment_keys"][:5], np.zeros((6, 3), np.int32)):
+        with pytest.raises(UsageError, match=r"two 32-bit words for each of 6 rows(.|\n)*ps\.carry_keys"):
+            run(batch, wrong)
+    with pytest.raises(UsageError, match=r"no keys(.|\n)*ps\.carry_keys"):
+        run(batch)
 
 
 def test_unsigned_audio_is_clipped_alike_everywhere(waves: np.ndarray) -> None:

@@ -146,6 +146,9 @@ def test_the_root_is_not_part_of_the_identity(home: Path, tmp_path: Path) -> Non
     assert len(prints) == 1
 
 
+HF_FILE = {"bytes": None, "path": "cat/000.png"}  # as datasets.Image() stores a file of a folder
+
+
 @pytest.mark.parametrize(("call", "text"), [
     (lambda data: ps.read_images(data / "metadata.jsonl", path_column="nix"), "a column 'nix' of paths"),
     (lambda data: ps.read_images(data / "metadata.jsonl", labels="name"), "no labels= with a manifest"),
@@ -153,6 +156,9 @@ def test_the_root_is_not_part_of_the_identity(home: Path, tmp_path: Path) -> Non
     (lambda data: ps.read_images(data / "metadata.jsonl", media_root="nowhere"), "a folder that exists"),
     (lambda data: ps.read_audio(data / "speech.csv", sample_rate=8000), "no sample_rate= with a manifest"),
     (lambda data: ps.from_records([{"n": 1}]).decode_images(4, media_root=data).peek(), "a column 'bytes' of paths"),
+    (lambda data: ps.from_records([{"n": 1, "photo": HF_FILE}]).decode_images(4).peek(), "column='photo'"),
+    (lambda data: ps.from_records([{"n": 1, "photo": HF_FILE}]).decode_images(4, media_root=data).peek(),
+     "of paths: column='photo'"),
 ])  # fmt: skip
 def test_wrong_arguments(home: Path, call, text: str) -> None:
     with pytest.raises(ps.UsageError, match=text):

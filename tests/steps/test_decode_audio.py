@@ -131,7 +131,7 @@ def test_wrong_arguments_are_refused_while_building(folder: Path) -> None:
     ):
         with pytest.raises(UsageError, match=text):
             audio.decode_audio(**options)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="a column 'flac' of files"):
+    with pytest.raises(UsageError, match=r"a column 'flac' of files(.|\n)*decode_audio\(16000, column='audio'\)"):
         audio.decode_audio(column="flac").peek(1)
 
 

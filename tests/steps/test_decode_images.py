@@ -298,7 +298,7 @@ def test_wrong_arguments_are_refused_while_building(folder: Path) -> None:
     with pytest.raises(TypeError, match=r"share=size/256") as caught:
         images.decode_images(224, resize=256)  # type: ignore[call-arg]
     assert isinstance(caught.value, UsageError)
-    with pytest.raises(UsageError, match="a column 'jpg' of files"):
+    with pytest.raises(UsageError, match=r"a column 'jpg' of files(.|\n)*decode_images\(224, column='bytes'\)"):
         images.decode_images(8, crop="random", column="jpg").peek(1)
 
 

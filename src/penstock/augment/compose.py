@@ -35,6 +35,7 @@ from penstock.core.errors import UsageError
 from penstock.core.randomness import U64
 
 KEYS = "augment_keys"
+_IN_JIT = "inside of jax.jit: put .map_batches(ps.carry_keys) into the pipeline and call augment.jax(batch)"
 
 
 @explained_class
@@ -177,8 +178,15 @@ class Augment:
         return self._run(jax_arrays(), batch, keys)
 
     def _run(self, xp: Arrays, batch: dict[str, Any], keys: Any) -> dict[str, Any]:
-        words = keys if keys is not None else batch.get(KEYS)
+        words: Any = keys if keys is not None else batch.get(KEYS)
         later = words is not None and xp.is_traced(words)
+        if later and tuple(words.shape) != (rows_of(batch), 2):
+            raise UsageError(
+                f"keys as carry_keys writes them inside of jax.jit: two 32-bit words for each of {rows_of(batch)} rows",
+                got=f"{words.dtype} of shape {tuple(words.shape)}",
+                where="Augment",
+                fix=_IN_JIT,
+            )
         keys = words if later else self._keys(batch, keys)
         out = dict(batch)
         for kind, name, ops in self._work(batch):
@@ -288,7 +296,7 @@ class Augment:
                 f"one uint64 key for each of {rows} rows",
                 got="no keys" if made is None else f"{made.dtype} of shape {made.shape}",
                 where="Augment",
-                fix="use it in .map_batches(augment), or pass augment.keys(record_numbers, epoch)",
+                fix=f"use it in .map_batches(augment), or pass augment.keys(record_numbers, epoch); {_IN_JIT}",
             )
         return made
 

@@ -204,7 +204,7 @@ class _Decoded(ContentNode):
         self.step, self.base = step, base
 
     def _medias(self, columns: Columns) -> list[Media]:
-        return payloads(columns, self.step.column, "decode_audio", 'name it: .decode_audio(16000, column="flac")')
+        return payloads(columns, self.step.column, "decode_audio", ".decode_audio(16000, column={})")
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)

@@ -39,7 +39,7 @@ from penstock.steps.replacement import rows_asked
 from penstock.storage.small_files import Arena, read_whole
 
 _local = threading.local()
-_NAME_IT = 'name it: .decode_images(224, column="jpg")'
+_NAME_IT = ".decode_images(224, column={})"
 
 Crop = Literal["random", "center", "letterbox"]
 ChannelOrder = Literal["NHWC", "NCHW"]

@@ -133,7 +133,7 @@ class _Decoded(ContentNode):
         self.step, self.base = step, base
 
     def _medias(self, columns: Columns) -> list[Media]:
-        return payloads(columns, self.step.column, "decode_video", 'name it: .decode_video(8, 224, column="mp4")')
+        return payloads(columns, self.step.column, "decode_video", ".decode_video(8, 224, column={})")
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)

@@ -43,26 +43,28 @@ class MediaStep(Step):
         return ", ".join(f"{name}={value!r}" for name, value, usual in values if value != usual)
 
 
-def pictures(columns: Columns, name: str, fix: str) -> list[Media | NDArray[Any]]:
+def pictures(columns: Columns, name: str, call: str) -> list[Media | NDArray[Any]]:
     """The encoded images of a column, or arrays of pixels; `BadRecords` lists rows that hold neither."""
-    return _values(columns, name, "decode_images", fix, (*ENCODED, np.ndarray))
+    return _values(columns, name, "decode_images", call, (*ENCODED, np.ndarray))
 
 
-def payloads(columns: Columns, name: str, verb: str, fix: str) -> list[Media]:
+def payloads(columns: Columns, name: str, verb: str, call: str) -> list[Media]:
     """The encoded files of a column; `BadRecords` lists rows that hold none.
+
+    `call` is how the user names another column, with {} for it.
 
     >>> from penstock.core.columns import strings
     >>> payloads({"image": strings([b"1", {"bytes": b"2", "path": None}])}, "image", "decode_images", "")
     [b'1', b'2']
     """
-    return _values(columns, name, verb, fix, ENCODED)
+    return _values(columns, name, verb, call, ENCODED)
 
 
-def _values(columns: Columns, name: str, verb: str, fix: str, kinds: tuple[type, ...]) -> list[Any]:
+def _values(columns: Columns, name: str, verb: str, call: str, kinds: tuple[type, ...]) -> list[Any]:
     """The values of a column, or their `bytes`; `BadRecords` lists those of other kinds."""
     found: list[Any] = []
     errors: list[RecordError] = []
-    for row, value in enumerate(_column(columns, name, verb, fix)):
+    for row, value in enumerate(_column(columns, name, verb, call)):
         data = value.get("bytes") if isinstance(value, dict) else value
         if isinstance(data, kinds):
             found.append(data)
@@ -73,12 +75,32 @@ def _values(columns: Columns, name: str, verb: str, fix: str, kinds: tuple[type,
     return found
 
 
-def _column(columns: Columns, name: str, verb: str, fix: str) -> Iterable[Any]:
+def _column(columns: Columns, name: str, verb: str, call: str) -> Iterable[Any]:
     column = columns.get(name)
     if column is None and rows_of(columns):
-        kinds = ", ".join(map(repr, columns))
-        raise UsageError(f"a column {name!r} of files in .{verb}()", got=f"columns {kinds}", fix=fix)
+        names = ", ".join(map(repr, columns))
+        near = file_column(columns)
+        fix = "name the column that holds the files" if near is None else "name it"
+        raise UsageError(
+            f"a column {name!r} of files in .{verb}()",
+            got=f"columns {names}",
+            fix=f"{fix}: {call.format('...' if near is None else repr(near))}",
+        )
     return column if column is not None else ()
+
+
+def file_column(columns: Columns) -> str | None:
+    """The first column that holds files: bytes, or structs of bytes or a path.
+
+    >>> from penstock.core.columns import strings
+    >>> file_column({"label": np.zeros(1), "photo": strings([{"bytes": None, "path": "a.jpg"}])})
+    'photo'
+    """
+    for name, column in columns.items():
+        first = next(iter(column), None)
+        if isinstance(first, ENCODED) or (isinstance(first, dict) and {"bytes", "path"} & first.keys()):
+            return name
+    return None
 
 
 def _not_bytes(name: str, value: Any, row: int) -> RecordError:

@@ -16,7 +16,7 @@ from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources.folders import FilePath
 from penstock.steps.base import Context, Step
-from penstock.steps.media import located
+from penstock.steps.media import file_column, located
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks
 from penstock.steps.replacement import rows_asked
@@ -69,9 +69,11 @@ class _Opened(ContentNode):
         if not len(used):
             return Fetched({}, used)
         if self.step.column not in columns:
+            near = file_column(columns)
             raise UsageError(
                 f"a column {self.step.column!r} of paths", got=f"columns {', '.join(columns)}",
-                fix="name the column of paths: column=, or path_column= of a manifest",
+                fix=f"name the column of paths: column={near!r}" if near is not None
+                else "name the column of paths: column=, or path_column= of a manifest",
             )  # fmt: skip
         with rows_asked(picks, used), located(self.child, used):
             made = strings(self._files(list(columns[self.step.column])))
