@@ -16,7 +16,9 @@ import pytest
 
 import penstock as ps
 from penstock.cli.main import main
+from penstock.core.errors import StoreError
 from penstock.preparation.clean import clean
+from penstock.preparation.output import Output
 from penstock.preparation.run import prepare
 from penstock.sources.jsonl import JsonlFiles
 from penstock.storage import objects
@@ -116,6 +118,25 @@ def test_two_runs_at_once_end_with_one_store(s3: Any, corpus: str, local: dict[s
     assert said[0][0] == said[1][0]
     clean(s3.url("two"), storage_options=s3.options)  # what the slower one wrote after the other had swept
     assert contents(s3, "two") == local
+
+
+def test_a_record_that_is_swept_while_it_is_compared_is_written_again(s3: Any) -> None:
+    class Swept(Output):
+        swept = 0
+
+        def read(self, name: str) -> bytes | None:
+            if not Swept.swept:  # a faster run of the job ends between the question for the size and this
+                self.delete([name])
+            Swept.swept += 1
+            return super().read(name)
+
+    output = Swept(s3.url("swept"), s3.options)
+    assert output.put("record.json", b"{}")
+    output.put_same("record.json", b"{}")
+    assert Swept.swept == 1
+    assert output.read("record.json") == b"{}"
+    with pytest.raises(StoreError, match="the same bytes"):
+        output.put_same("record.json", b"[]")
 
 
 def test_clean_keeps_the_store_and_files_of_others(

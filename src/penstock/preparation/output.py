@@ -113,7 +113,10 @@ class Output:
         if filesystem.size(self.path(name), self.options) != mine:
             return False
         if isinstance(data, bytes):
-            return self.read(name) == data
+            found = self.read(name)
+            if found is None:  # it was swept after its size was asked for
+                raise FileNotFoundError(self.path(name))
+            return found == data
         with filesystem.open_read(self.path(name), self.options) as there, open(data, "rb") as here:
             while block := there.read(_BLOCK):
                 if here.read(len(block)) != block:
