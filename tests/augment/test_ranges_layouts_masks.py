@@ -169,9 +169,9 @@ def test_other_columns_may_stay() -> None:
     images = (pictures() * 255).astype(np.uint8)
     batch = {
         "image": images, "view": images.copy(), "label": np.arange(4), "mask": np.ones((4, 99), bool),
-        "path": np.array(["a", "b", "c", "d"], object), "features": np.zeros((4, 16, 16), np.float32),
+        "path": np.array(["a", "b", "c", "d"], object), "features": np.zeros((4, 80, 16), np.float32),
     }  # fmt: skip
-    made = Augment(Flip(p=1.0))(batch, Augment().keys(range(4)))
+    made = Augment(Flip(p=1.0), ignore="view")(batch, Augment().keys(range(4)))
     assert np.array_equal(made["view"], images)
     for wrong, text in (({"masks": "gone"}, "a column 'gone'"), ({"masks": "label"}, "size of their images")):
         with pytest.raises(UsageError, match=text):

@@ -160,7 +160,8 @@ def test_a_letterbox_keeps_the_ratio_and_takes_everything_along() -> None:
         box = batch["boxes"][row][batch["classes"][row].tolist().index(0)]
         assert np.abs(box - [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]).max() <= 1.5
     assert_elastic(boxed.batch, batch=4, worlds=(1, 2), threads=(0, 2))
-    planes = rows.decode_images((64, 80), crop="letterbox", layout="NCHW", mean=0.5, std=0.5).peek(1)[0]["image"]
+    pictures = rows.select(["bytes"])
+    planes = pictures.decode_images((64, 80), crop="letterbox", layout="NCHW", mean=0.5, std=0.5).peek(1)[0]["image"]
     assert planes.shape == (3, 64, 80)
     for wrong in ({"fill": 0.5}, {"crop": "letterbox", "fill": 2.0}, {"crop": "letterbox", "mask_fill": 300}):
         with pytest.raises(ps.UsageError, match="fill"):

@@ -191,8 +191,8 @@ class Augment:
         out = dict(batch)
         for kind, name, ops in self._work(batch):
             column = batch[name]
-            if kind.name == "image" and any(op.geometric for op in ops):
-                self._check_others(kind, name, batch)
+            if kind.name == "image":
+                self.check_beside(batch, name)
             if _is_uneven(column):
                 if kind.name == "image" and self.followers and xp.host:
                     out.update(self._uneven_with_followers(name, batch, keys))
@@ -216,11 +216,15 @@ class Augment:
                 out.update(self.followers.moved(xp, ops, drawn, batch, shape))
         return out
 
-    def _check_others(self, kind: Kind, name: str, batch: dict[str, Any]) -> None:
-        column, height, width = batch[name], 0, 0
+    def check_beside(self, batch: dict[str, Any], image: str) -> None:
+        """Raises for a column that would have to move with `image` and does not."""
+        if image not in batch or not any(op.kind == "image" and op.geometric for op in self.ops):
+            return
+        column, height, width = batch[image], 0, 0
         if not _is_uneven(column):
+            kind = self.kinds[0]
             height, width, _ = kind.row_shape(column, kind.channels_first(column, self.channels_first))
-        check_others(batch, name, frozenset((*self.followers.columns, *self.ignore, KEYS)), height, width)
+        check_others(batch, image, frozenset((*self.followers.columns, *self.ignore, KEYS)), height, width)
 
     def _uneven_with_followers(self, image: str, batch: dict[str, Any], keys: U64) -> dict[str, Any]:
         """Images of different sizes and what moves with them: each as a batch of one row."""

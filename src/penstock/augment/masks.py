@@ -70,37 +70,39 @@ def back(made: Any, channel: int | None) -> Any:
     return made.swapaxes(-1, -2).swapaxes(-2, -3) if channel == 1 else made
 
 
-def check_others(columns: dict[str, Any], image: str, known: frozenset[str], height: int, width: int) -> None:
+def check_others(
+    columns: dict[str, Any], image: str, known: frozenset[str], height: int, width: int, where: str = "Augment"
+) -> None:
     """Raises for a column that has to move with the image and is not in `known`."""
     for name, column in columns.items():
         if name == image or name in known:
             continue
-        if name in POINTS or (_is_array(column) and _is_mask(name, column, columns[image], height, width)):
-            moves = name not in POINTS
+        if name in POINTS or (_is_array(column) and _is_picture(name, column, height, width)):
             raise UsageError(
                 f"to know what to do with column {name!r}, which has to move with {image!r}",
                 got="geometric operations, which would leave it as it is",
-                where="Augment",
-                fix=f"Augment(..., {_argument(name, moves)}={name!r}) moves it too; "
+                where=where,
+                fix=f"Augment(..., {argument_for(name)}={name!r}) moves it too; "
                 + f"Augment(..., ignore={name!r}) leaves it",
             )
 
 
-def _argument(name: str, mask: bool) -> str:
-    return "masks" if mask else "boxes" if "box" in name else "keypoints"
+def argument_for(name: str) -> str:
+    """The argument that makes a column of this name move with its image."""
+    return "masks" if name not in POINTS else "boxes" if "box" in name else "keypoints"
 
 
 def _is_array(column: Any) -> bool:
     return hasattr(column, "shape") and hasattr(column, "dtype")
 
 
-def _is_mask(name: str, column: Any, image: Any, height: int, width: int) -> bool:
-    """Whether a column has one value for each pixel: by its shape, and by its name or as integers or truth values."""
-    shape = tuple(int(n) for n in column.shape)
-    single = shape[1:] in ((height, width), (height, width, 1), (1, height, width))
-    kind = str(column.dtype).rpartition(".")[2]
-    another_view = shape == tuple(image.shape) and column.dtype == image.dtype
-    return single and (name in MASKS or (not another_view and ("int" in kind or "bool" in kind)))
+def _is_picture(name: str, column: Any, height: int, width: int) -> bool:
+    """Whether a column has values for each pixel: by its shape, or as an array of two axes or more by its name."""
+    shape = tuple(int(n) for n in column.shape)[1:]
+    if name in MASKS and len(shape) >= 2:
+        return True
+    size = (height, width)
+    return shape == size or (len(shape) == 3 and size in (shape[:2], shape[1:]))
 
 
 def nearest(xp: Arrays, x: Any, p: dict[str, Any], height: int, width: int) -> Any:

@@ -41,6 +41,8 @@ class Views:
         return {"views": views, "image": self.image, "keep": self.keep}
 
     def __call__(self, columns: Columns, keys: U64) -> Columns:
+        for _, augment in self.views.values():
+            augment.check_beside(columns, self.image)
         out = {name: column for name, column in columns.items() if self.keep or name != self.image}
         for name, count, number, augment, own in self._each(columns, keys):
             made = augment({self.image: columns[self.image]}, own)[self.image]

@@ -33,8 +33,8 @@ class MediaVerbs(Verbs):
         method: Literal["antialias", "pillow", "linear", "nearest"] = "antialias", strict: bool = True,
         column: str = "bytes", out: str = "image", masks: str | Sequence[str] = (),
         boxes: str | Boxes | Sequence[Boxes] = (), keypoints: str | Keypoints | Sequence[Keypoints] = (),
-        fill: float = 0.0, mask_fill: int = 0, media_root: str | os.PathLike[str] | None = None,
-        limits: Limits | None = None,
+        ignore: str | Sequence[str] = (), fill: float = 0.0, mask_fill: int = 0,
+        media_root: str | os.PathLike[str] | None = None, limits: Limits | None = None,
     ) -> Self:  # fmt: skip
         """Decodes images to one size. Crop and flip are drawn before decoding, so only the pixels needed are decoded.
 
@@ -50,6 +50,8 @@ class MediaVerbs(Verbs):
             masks: columns of masks that get the crop and flip of their image, as class numbers (n, height, width).
             boxes, keypoints: columns of coordinates that get the crop, resize and flip too: a name, or `ps.Boxes(...)`
                 and `ps.Keypoints(...)` with their format and what happens to boxes that leave the image.
+            ignore: columns beside the image that do not belong to it: pictures decoded with a crop of their own, boxes
+                that are left as they are. Without it both are refused.
             media_root: a folder or URL: paths in `column` and `masks` are opened, if they lead to files below it.
                 Without it a path inside data is never opened.
 
@@ -66,7 +68,7 @@ class MediaVerbs(Verbs):
             size, crop=crop, scale=scale, ratio=ratio, flip=flip, share=share, mean=mean, std=std, dtype=dtype,
             mode=mode, layout=layout, exif=exif, method=method, strict=strict, column=column, out=out,
             masks=masks, boxes=boxes, keypoints=keypoints, fill=fill, mask_fill=mask_fill,
-            limits=limits or LIMITS,
+            ignore=ignore, limits=limits or LIMITS,
         ))  # fmt: skip
 
     def decode_audio(
@@ -76,6 +78,7 @@ class MediaVerbs(Verbs):
         n_fft: int = 400, hop: int = 160, mel: Literal["librosa", "torchaudio", "whisper"] | None = None,
         mask: bool = False, min_duration: float | None = None, max_duration: float | None = None,
         cut: tuple[str, str] | None = None, column: str = "audio", out: str = "audio",
+        ignore: str | Sequence[str] = (),
         media_root: str | os.PathLike[str] | None = None, limits: Limits | None = None,
     ) -> Self:  # fmt: skip
         """Decodes audio to float32 samples at one rate, or to features. Only the slice that is needed is read.
@@ -88,6 +91,7 @@ class MediaVerbs(Verbs):
             mask: add a column `mask`, True where there is sound.
             min_duration, max_duration: leave out shorter or longer recordings, in seconds: a filter by their headers.
             cut: names of two columns, start and duration in seconds; only that part of each file is decoded.
+            ignore: columns of other recordings whose slices are drawn on their own; else two random slices are refused.
             media_root: as in `decode_images`.
 
         >>> import numpy as np
@@ -101,7 +105,7 @@ class MediaVerbs(Verbs):
 
         step = DecodeAudio(
             sample_rate, duration, offset, mono, channels, features, n_mels, n_mfcc, n_fft, hop, mask, column, out, mel,
-            tuple(cut) if isinstance(cut, list) else cut, limits=limits or LIMITS,
+            tuple(cut) if isinstance(cut, list) else cut, limits=limits or LIMITS, ignore=ignore,
         )  # fmt: skip
         if min_duration is None and max_duration is None:
             return self._opened([column], media_root)._decoded(step)
@@ -118,7 +122,7 @@ class MediaVerbs(Verbs):
         scale: tuple[float, float] = (0.08, 1.0), ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float | None = None, layout: Literal["NHWC", "NCHW"] = "NHWC",
         method: Literal["antialias", "pillow", "linear", "nearest"] = "antialias", column: str = "video",
-        out: str = "video", limits: Limits | None = None,
+        out: str = "video", ignore: str | Sequence[str] = (), limits: Limits | None = None,
     ) -> Self:  # fmt: skip
         """Decodes clips of video (MP4, MOV, WebM, Matroska) to uint8 (rows, frames, height, width, 3), and `times`.
 
@@ -127,6 +131,7 @@ class MediaVerbs(Verbs):
             clip: "uniform" over the video, "consecutive" from its start, or from a "random" time on.
             fps: frames a second of consecutive and random clips; None is the video's own rate.
             crop, scale, ratio, flip: as in `decode_images`, the same for all frames of a clip.
+            ignore: columns of images, recordings or videos that do not belong to it, as in `decode_images`.
 
         >>> ps.from_arrays({"video": [b"not a video"]}).decode_video(8, 32).skip_errors().definition.steps[0].name
         'decode_video'
@@ -137,7 +142,7 @@ class MediaVerbs(Verbs):
         pair = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, list) else size
         return self._decoded(DecodeVideo(
             frames, pair, clip, fps, crop, (scale[0], scale[1]), (ratio[0], ratio[1]), flip, layout, method, column,
-            out, limits=limits or LIMITS,
+            out, limits=limits or LIMITS, ignore=ignore,
         ))  # fmt: skip
 
     def decode_parts(self, *parts: str) -> Self:

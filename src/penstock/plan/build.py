@@ -13,6 +13,7 @@ from penstock.core.errors import UsageError
 from penstock.core.ledger import Ledger
 from penstock.plan.branches import Combined
 from penstock.plan.definition import Definition, fingerprint_of
+from penstock.plan.joint_cuts import check_cuts
 from penstock.steps.base import BatchStep, Context, Finish, NamesIds, OnReject, Step, rows_before
 from penstock.steps.facts import RowFacts
 from penstock.steps.id_dtype import check_ids
@@ -89,6 +90,7 @@ def build(definition: Definition, on_reject: OnReject = "refill", noted: Plan | 
 
     `noted`: the plan of the same run before a change of weights; what it skipped is kept.
     """
+    check_cuts(definition)
     ledger, refusals = (Ledger(), Ledger()) if noted is None else (noted.ledger, noted.refusals)
     root, finish = grow(definition, Context(definition.seed, 0, ledger, refusals, on_reject))
     if finish and definition.batch is not None and root.batch_plan is None and root.facts.per_batch is None:

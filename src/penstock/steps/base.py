@@ -26,6 +26,25 @@ OnReject = Literal["refill", "drop"]
 
 
 @dataclass(frozen=True)
+class Extent:
+    """The part of an image, recording or video that a decoder keeps.
+
+    `axes` are "space" and "time", `drawn` those in which it is drawn at random. `source` is the column that is decoded,
+    `columns` are those that are made, `ignore` those that do not belong to them.
+    """
+
+    call: str
+    axes: frozenset[str]
+    drawn: frozenset[str]
+    source: str
+    columns: frozenset[str]
+    ignore: frozenset[str]
+
+    def ignores(self, other: Extent) -> bool:
+        return bool(self.ignore & {other.source, *other.columns})
+
+
+@dataclass(frozen=True)
 class Context:
     """The plan that a step is built into.
 
@@ -92,6 +111,11 @@ class Step(Immutable, ABC):
     def draws(self) -> bool:
         """Whether what a row holds depends on random draws, which differ between epochs."""
         return False
+
+    @property
+    def extent(self) -> Extent | None:
+        """What part of each file it decodes; None for other steps."""
+        return None
 
     @property
     def varying_columns(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ arrays of them. `lengths` is how much of each row is sound. A bad file is a bad 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from penstock.core import randomness
 from penstock.core.columns import Columns, Ragged, strings
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.steps.audio_cuts import Cut, cut_of
-from penstock.steps.base import Context, column_field
+from penstock.steps.base import Context, Extent, column_field
 from penstock.steps.media import Media, MediaStep, located, payloads
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks, row_keys
@@ -44,6 +44,7 @@ class DecodeAudio(MediaStep):
     `mask=True` adds a column `mask`, True where there is sound; it is padded with the samples.
     """
 
+    axes: ClassVar[frozenset[str]] = frozenset({"time"})
     sample_rate: int = 16000
     duration: float | None = None
     offset: Offset = "random"
@@ -65,6 +66,7 @@ class DecodeAudio(MediaStep):
         return "decode_audio"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         column_field(self)
         for name in ("sample_rate", "channels", "n_mels", "n_mfcc", "n_fft", "hop"):
             value = getattr(self, name)
@@ -108,6 +110,10 @@ class DecodeAudio(MediaStep):
     @property
     def draws(self) -> bool:
         return self.duration is not None and self.offset == "random"
+
+    @property
+    def extent(self) -> Extent:
+        return self._extent(self.column, self.out)
 
     def build(self, child: Node, context: Context) -> Node:
         return _Decoded(child, self, randomness.key(context.seed, self.name, context.place))

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.augment.masks import MASKS, POINTS, argument_for
 from penstock.augment.operations.fit import Letterbox
 from penstock.augment.points import Boxes, Keypoints, declared
 from penstock.codecs.image.arrays import CHANNELS
@@ -30,9 +31,9 @@ from penstock.core.buffers import Buffers
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.sources.folders import FilePath, ImageFolder
-from penstock.steps.base import Context, column_field
+from penstock.steps.base import Context, Extent, column_field
 from penstock.steps.image_points import Placement, moved_columns
-from penstock.steps.media import Media, MediaStep, located, pictures
+from penstock.steps.media import Media, MediaStep, file_column, located, pictures
 from penstock.steps.node import ContentNode, Fetched, Node, SourceNode, WrapperNode
 from penstock.steps.picks import Picks, row_keys
 from penstock.steps.replacement import rows_asked
@@ -59,6 +60,7 @@ class DecodeImages(MediaStep):
     float32 is `(pixels / 255 - mean) / std`; uint8 is the pixels. `exif="apply"` turns pictures upright.
     """
 
+    axes: ClassVar[frozenset[str]] = frozenset({"space"})
     size: tuple[int, int]
     crop: Crop | None = "center"
     scale: tuple[float, float] = (0.08, 1.0)
@@ -96,6 +98,7 @@ class DecodeImages(MediaStep):
         return cls(pair, **chosen)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         column_field(self)
         sides: Any = self.size if isinstance(self.size, tuple) and len(self.size) == 2 else (None,)
         if any(isinstance(side, bool) or not isinstance(side, int) or side < 1 for side in sides):
@@ -141,6 +144,12 @@ class DecodeImages(MediaStep):
         return bool(self.masks or self.boxes or self.keypoints)
 
     @property
+    def moved(self) -> tuple[str, ...]:
+        """The columns that are cut like the picture."""
+        boxes = [name for one in self.boxes for name in one.columns]
+        return (*self.masks, *boxes, *[name for one in self.keypoints for name in one.columns])
+
+    @property
     def mirror(self) -> float:
         """Probability of a mirror image."""
         return (0.5 if self.crop == "random" else 0.0) if self.flip is None else float(self.flip)
@@ -148,6 +157,10 @@ class DecodeImages(MediaStep):
     @property
     def draws(self) -> bool:
         return self.crop == "random" or self.mirror > 0
+
+    @property
+    def extent(self) -> Extent:
+        return self._extent(self.column, self.out, *self.moved)
 
     def build(self, child: Node, context: Context) -> Node:
         return _Decoded(child, self, randomness.key(context.seed, self.name, context.place))
@@ -188,10 +201,24 @@ class DecodeImages(MediaStep):
             cut = np.concatenate([0 * sizes, sizes], 1) if boxes is None else boxes
             placed = Placement(sizes, cut, self.size, flips, self.inside(infos))
             points = moved_columns(columns, self.boxes, self.keypoints, placed)
+        self._check_beside(columns)
         made: dict[str, Any] = {self.out: self._decode(datas, infos, crops, flips, buffers, own)} | points
         for name in self.masks:
             made[name] = self._masks(self._look(pictures(columns, name, _NAME_IT))[0], infos, crops, flips)
         return made
+
+    def _check_beside(self, columns: Columns) -> None:
+        """Refuses coordinates and masks that would no longer belong to their picture."""
+        for name in columns.keys() - {self.column, *self.moved, *self.ignore}:
+            mask = bool(self.drawn) and name in MASKS and file_column({name: columns[name]}) is not None
+            if mask or name in POINTS:
+                argument = argument_for(name)
+                raise UsageError(
+                    f"to know what to do with column {name!r}, which has to move with the picture",
+                    got=f"a crop and a new size of column {self.column!r} alone",
+                    where=".decode_images()",
+                    fix=f"{argument}={name!r} moves it too; ignore={name!r} leaves it as it is",
+                )
 
     def _masks(
         self, datas: list[Picture], infos: list[ImageInfo], crops: list[Any], flips: list[bool]

@@ -7,7 +7,7 @@ file is a bad record: the error names the file.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from penstock.codecs.video.decode import VideoInfo, open_video
 from penstock.core import randomness
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
-from penstock.steps.base import Context, column_field, integer_field
+from penstock.steps.base import Context, Extent, column_field, integer_field
 from penstock.steps.media import Media, MediaStep, located, payloads
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks, row_keys
@@ -38,6 +38,7 @@ class DecodeVideo(MediaStep):
     `scale`, `ratio` and `flip` are those of `decode_images`, the same for all frames of a clip.
     """
 
+    axes: ClassVar[frozenset[str]] = frozenset({"space", "time"})
     frames: int
     size: tuple[int, int]
     clip: Clip = "uniform"
@@ -56,6 +57,7 @@ class DecodeVideo(MediaStep):
         return "decode_video"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         column_field(self)
         integer_field(self, "frames", 1, "frames, a count of at least 1, in .decode_video()", ".decode_video(8, 224)")
         sides: Any = self.size if isinstance(self.size, tuple) and len(self.size) == 2 else (None,)
@@ -78,6 +80,19 @@ class DecodeVideo(MediaStep):
     def mirror(self) -> float:
         """Probability of a mirror image."""
         return (0.5 if self.crop == "random" else 0.0) if self.flip is None else float(self.flip)
+
+    @property
+    def drawn(self) -> frozenset[str]:
+        space = {"space"} if self.crop == "random" or self.mirror > 0 else set()
+        return frozenset(space | ({"time"} if self.clip == "random" else set()))
+
+    @property
+    def draws(self) -> bool:
+        return bool(self.drawn)
+
+    @property
+    def extent(self) -> Extent:
+        return self._extent(self.column, self.out)
 
     def build(self, child: Node, context: Context) -> Node:
         return _Decoded(child, self, randomness.key(context.seed, self.name, context.place))

@@ -7,10 +7,10 @@ be arrays of pixels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from penstock.core.columns import Columns, rows_of
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources.folders import FilePath
-from penstock.steps.base import Step
+from penstock.steps.base import Extent, Step
 from penstock.steps.node import Node
 from penstock.steps.picks import Picks
 from penstock.steps.replacement import locate
@@ -30,12 +30,33 @@ Media = bytes | bytearray | memoryview | FilePath
 
 @dataclass(frozen=True)
 class MediaStep(Step):
-    """A step that decodes; `limits` bounds the size of one decoded file."""
+    """A step that decodes `column` to `out`; `limits` bounds the size of one decoded file.
 
+    `ignore`: columns that are not cut like this one on purpose. It changes no row, and so no fingerprint.
+    """
+
+    axes: ClassVar[frozenset[str]] = frozenset()
     limits: Limits = field(default=LIMITS, kw_only=True)
+    ignore: str | Sequence[str] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        ignore: Any = self.ignore
+        names = (ignore,) if isinstance(ignore, str) else tuple(ignore) if isinstance(ignore, list) else ignore
+        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+            raise UsageError(f"names of columns for ignore= in .{self.name}()", got=repr(ignore), fix='ignore="x"')
+        object.__setattr__(self, "ignore", names)
+
+    @property
+    def drawn(self) -> frozenset[str]:
+        """The axes in which it cuts at random."""
+        return self.axes if self.draws else frozenset()
+
+    def _extent(self, column: str, *made: str) -> Extent:
+        call = f".{self.name}(column={column!r})"
+        return Extent(call, self.axes, self.drawn, column, frozenset(made), frozenset(self.ignore))
 
     def spec(self) -> dict[str, Any]:
-        plain = {name: value for name, value in super().spec().items() if name != "limits"}
+        plain = {name: value for name, value in super().spec().items() if name not in ("limits", "ignore")}
         return plain | {"limits": [self.limits.pixels, self.limits.audio_seconds]}
 
     def __str__(self) -> str:

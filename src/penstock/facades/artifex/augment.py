@@ -17,6 +17,7 @@ from penstock.augment import AudioNoise, Brightness, Contrast, Flip, Gain, Noise
 from penstock.augment.arrays import apply_all
 from penstock.augment.arrays_jax import jax_arrays
 from penstock.augment.kinds import AUDIO, IMAGES
+from penstock.augment.masks import check_others
 from penstock.augment.operations.tokens import ordinary, picked, random_ids
 from penstock.core.arguments import explained_call
 from penstock.core.errors import UsageError
@@ -50,7 +51,7 @@ def augment_image(image: Any, key: Any) -> Any:
 @explained_call
 def augment_image_batch(batch: dict[str, Any], key: Any) -> dict[str, Any]:
     """`augment_image` on every row of `batch["images"]` (N, H, W, C), each with its own randomness."""
-    return {**batch, "images": augment_batch_jit(_named(batch, "images", "augment_batch"), key)}
+    return {**batch, "images": augment_batch_jit(_images(batch, "augment_batch"), key)}
 
 
 augment_batch = augment_image_batch
@@ -155,6 +156,14 @@ def _named(batch: dict[str, Any], name: str, where: str) -> Any:
     return batch[name]
 
 
+def _images(batch: dict[str, Any], where: str) -> Any:
+    """`batch["images"]` as a JAX array; raises for masks, boxes and second pictures beside it, which would not move."""
+    images = _array(_named(batch, "images", where), "(N, H, W, C)", "augment_image")
+    height, width = images.shape[1:3]
+    check_others(batch, "images", frozenset(), height, width, where)
+    return images
+
+
 def augment_columns(batch: dict[str, Any], keys: Any, text: Any) -> dict[str, Any]:
     """Returns `images`, `audio` and `text_tokens` of a batch, those it has, augmented with one JAX key per row.
 
@@ -162,7 +171,7 @@ def augment_columns(batch: dict[str, Any], keys: Any, text: Any) -> dict[str, An
     """
     made = {}
     if "images" in batch:
-        made["images"] = _compiled(_image, "keys")(_array(batch["images"], "(N, H, W, C)", "augment_image"), keys)
+        made["images"] = _compiled(_image, "keys")(_images(batch, "create_training_pipeline"), keys)
     if "audio" in batch:
         made["audio"] = _compiled(_audio, "keys")(_array(batch["audio"], "(N, samples)", "augment_audio"), keys)
     if "text_tokens" in batch:
