@@ -5,7 +5,7 @@ The batch of step n is a pure function of (data, plan, seed, n). Start here:
     open_store                                  a token store that `prepare` wrote
     read_text  read_jsonl  read_parquet         text files, JSON lines, Parquet
     read_csv  read_json  read_arrow             CSV and TSV, JSON arrays, Arrow IPC
-    read_array_record                           ArrayRecord files, as Grain writes them
+    read_array_record  read_tfrecords           ArrayRecord files; TFRecord files of tf.train.Example
     read_tar  read_images  read_audio           tar shards, folders of images, folders of audio
     read_videos                                 folders of videos, for .decode_video()
     read_mds  open_mds                          records, or token ids, of MosaicML MDS datasets
@@ -167,6 +167,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/meta/test_public
     from penstock.read.files import read_arrow as read_arrow
     from penstock.read.files import read_csv as read_csv
     from penstock.read.files import read_json as read_json
+    from penstock.read.files import read_tfrecords as read_tfrecords
     from penstock.read.files import read_videos as read_videos
     from penstock.read.memory import from_dataset as from_dataset
     from penstock.read.memory import from_records as from_records
@@ -185,7 +186,7 @@ else:
                 "from_arrays from_hf from_tfds open_tokens open_megatron open_nanogpt open_dolma open_mds pair mix "
                 "prepare"
             ),
-            "read.files": "read_csv read_json read_arrow read_array_record read_videos",
+            "read.files": "read_csv read_json read_arrow read_array_record read_tfrecords read_videos",
             "read.memory": "from_records from_dataset from_stream",
             "read.config": "from_config",
             "read.combine": "concat zip interleave",

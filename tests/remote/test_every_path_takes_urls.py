@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import shutil
 import tarfile
 import tempfile
 import wave
@@ -23,6 +24,7 @@ import penstock as ps
 from penstock.storage import objects
 from tests.codecs.media_files import encoded_video
 
+TFRECORDS = Path(__file__).parents[1] / "data" / "tfrecord"
 NAMES = ("path", "folder", "root", "prefix", "out", "cache_dir", "data_dir", "data_path", "index", "ends", "source")
 # Parameters with such names that take no path.
 NO_PATH = {
@@ -76,6 +78,7 @@ class Place:
         with pa.OSFile(str(folder / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
         (folder / "a.csv").write_text("text,n\n" + "".join(f"{text},{n}\n" for n, text in enumerate(texts)))
+        shutil.copytree(TFRECORDS, folder / "tfrecord")
         (folder / "all.json").write_text(json.dumps([{"text": text} for text in texts]))
         with tarfile.open(folder / "a.tar", "w") as tar:
             for n, text in enumerate(texts):
@@ -169,6 +172,7 @@ READS: dict[tuple[str, str], tuple[str, Callable[[Any], str]]] = {
     ("read_text", "paths"): ("a.txt", lambda p: rows(ps.read_text(p, by="line"))),
     ("read_jsonl", "paths"): ("a.jsonl", lambda p: rows(ps.read_jsonl(p))),
     ("read_csv", "paths"): ("a.csv", lambda p: rows(ps.read_csv(p))),
+    ("read_tfrecords", "paths"): ("tfrecord/plain.tfrecord", lambda p: rows(ps.read_tfrecords(p))),
     ("read_json", "paths"): ("all.json", lambda p: rows(ps.read_json(p))),
     ("read_arrow", "paths"): ("a.arrow", lambda p: rows(ps.read_arrow(p))),
     ("read_parquet", "paths"): ("a.parquet", lambda p: rows(ps.read_parquet(p))),

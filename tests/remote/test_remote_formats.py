@@ -1,19 +1,23 @@
 """Remote Parquet, tar, images and audio: the batches of local files, with few requests, also under faults."""
 
 import io
+import json
 import tarfile
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
 from penstock.codecs.audio import wav
 from penstock.core.errors import StorageError
+from penstock.sources.formats import FORMATS, TEXT_FORMATS, Options
 from penstock.storage import objects
 from penstock.storage.coalesce import coalesce
 from tests.remote.test_remote_lines import QUICK, upload
+from tests.sources.test_tfrecord_files import example, frame
 from tests.storage.fault_proxy import Faults
 
 FAULTS = Faults(refuse=0.2, reset=0.05, stall=0.01, wrong=0.005, short=0.01, seed=21)
@@ -39,6 +43,12 @@ def tar(folder):
                     made.addfile(info, io.BytesIO(data.encode()))
 
 
+def tfrecords(folder):
+    for file in range(3):
+        rows = ({"text": f"{file} {n} " * (n % 60), "n": n, "ids": [n, -n]} for n in range(90))
+        (folder / f"a.tfrecord-0000{file}-of-00003").write_bytes(b"".join(frame(example(row)) for row in rows))
+
+
 def images(folder):
     from PIL import Image
 
@@ -57,6 +67,7 @@ def audio(folder):
 PIPELINES = {
     "parquet": (parquet, lambda place, o: ps.read_parquet(place, columns=["text", "n"], storage_options=o)),
     "tar": (tar, lambda place, o: ps.read_tar(place, storage_options=o)),
+    "tfrecord": (tfrecords, lambda place, o: ps.read_tfrecords(place, shapes={"ids": 2}, storage_options=o)),
     "images": (images, lambda place, o: ps.read_images(place, storage_options=o).decode_images(16)),
     "audio": (
         audio, lambda place, o: ps.read_audio(place, labels="name", storage_options=o).decode_audio(
@@ -161,3 +172,27 @@ def test_a_spawned_child_reads_the_same(s3, tmp_path):
     expected = [batch["key"].tolist() for _, batch in zip(range(5), pipeline.to_numpy(), strict=False)]
     loader = pipeline.to_numpy(workers=1)
     assert [batch["key"].tolist() for _, batch in zip(range(5), loader, strict=False)] == expected
+
+
+def test_the_openers_of_the_registry_pass_storage_options(s3, tmp_path):
+    """Without them, a URL would be opened with whatever credentials the environment has, or none."""
+    texts = [f"text {n}" for n in range(9)]
+    table = pa.table({"text": texts})
+    files = {
+        "text": ("a.txt", "\n".join(texts)), "jsonl": ("a.jsonl", "".join(f'{{"text": "{t}"}}\n' for t in texts)),
+        "json": ("b.json", json.dumps([{"text": t} for t in texts])), "csv": ("a.csv", "\n".join(["text", *texts])),
+        "tfrecord": ("a.tfrecord", b"".join(frame(example({"text": t})) for t in texts)), "parquet": ("a.parquet", b""),
+        "arrow": ("a.arrow", b""),
+    }  # fmt: skip
+    assert set(files) == set(TEXT_FORMATS)
+    for name, data in files.values():
+        (tmp_path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    pq.write_table(table, tmp_path / "a.parquet")
+    pa.feather.write_feather(table, str(tmp_path / "a.arrow"), compression="uncompressed")
+    url = upload(s3, tmp_path, tmp_path.name)
+    for name, (file, _) in files.items():
+        for every in (False, True):
+            options = Options(every_field=every, by="line", storage_options=s3.options)
+            source = FORMATS[name].open(f"{url}/{file}", options)
+            found = source.read(np.array([8, 0]))["text"].tolist()
+            assert [one.decode() if isinstance(one, bytes) else one for one in found] == ["text 8", "text 0"], name

@@ -191,7 +191,7 @@ def test_a_bad_record_is_named(folder: Path, tmp_path: Path) -> None:
     (length,) = struct.unpack_from("<Q", data, 0)
     data[12 : 12 + length] = b"\xff" * length
     file.write_bytes(data)
-    with pytest.raises(BadRecords, match=r"(?s)checksum of record 0.*split 'train', record 0"):
+    with pytest.raises(BadRecords, match=r"(?s)checksum of its data differs.*record 0.*split 'train', record 0"):
         TFDSource.open(out, "train").read(np.array([2, 0]))
     data[12 + length : 16 + length] = masked(b"\xff" * length)  # a sum that holds, over what is no example
     file.write_bytes(data)
@@ -209,7 +209,7 @@ def test_a_file_that_is_cut_is_no_bad_record(folder: Path, tmp_path: Path) -> No
     batches, file = iter(loader), next(out.glob("*train*"))
     next(batches)
     os.truncate(file, 10)
-    with pytest.raises(StoreError, match="as when it was opened"):
+    with pytest.raises(StoreError, match="as it was when it was opened"):
         next(batches)
     assert loader.ledger.total == 0
 

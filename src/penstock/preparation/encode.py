@@ -19,7 +19,8 @@ import numpy as np
 from penstock.core import randomness
 from penstock.core.columns import Ragged, take
 from penstock.core.errors import BadRecords, DataError, RecordError
-from penstock.sources.lines import Chunk, bare, place
+from penstock.sources.line_errors import bare, place
+from penstock.sources.lines import Chunk
 from penstock.tokenizers.bulk import BulkEncoder
 
 AT_ONCE = 3  # chunks being encoded

@@ -31,7 +31,8 @@ from penstock.preparation.run import GROUP_BYTES, SHARD_TOKENS, Prepared, make_s
 from penstock.preparation.tokenize import skip_policy
 from penstock.sources import json_fields
 from penstock.sources.base import FileSource, TextSource
-from penstock.sources.lines import Chunk, bare, place
+from penstock.sources.line_errors import bare, place
+from penstock.sources.lines import Chunk
 from penstock.sources.record_texts import record_texts
 from penstock.sources.records import data_kind
 from penstock.steps.loss_runs import RUNS, encode_runs

@@ -17,6 +17,7 @@ from penstock.read.files import (
     read_parquet,
     read_tar,
     read_text,
+    read_tfrecords,
     read_videos,
 )
 from penstock.read.memory import from_arrays, from_dataset, from_hf, from_records, from_stream, from_texts, from_tfds
@@ -54,6 +55,7 @@ __all__ = [
     "read_parquet",
     "read_tar",
     "read_text",
+    "read_tfrecords",
     "read_videos",
     "zip",
 ]

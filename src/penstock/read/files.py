@@ -205,6 +205,43 @@ def read_array_record(
 
 
 @explained
+def read_tfrecords(
+    paths: Paths, *, features: Sequence[str] | None = None, types: Mapping[str, str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None, defaults: Mapping[str, Any] | None = None, parse: bool = True,
+    text: str = "text", on_error: OnError = "raise", budget: int | float | None = None, limits: Limits | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Pipeline:  # fmt: skip
+    """Reads TFRecord files of tf.train.Example or SequenceExample, also compressed: each is a record of its features.
+
+    Keeps one 64-bit offset per record. `from_tfds` reads datasets that TFDS prepared, and decodes their images.
+
+    Args:
+        features: read only these; default those of the first records.
+        types: "int", "float", "bytes" or "str" for one value in each record, "ints", "floats", "bytes_list" or
+            "str_list" for lists, where the first records do not show it: {"caption": "str", "tokens": "ints"}.
+        shapes: of features with as many numbers in each record: {"pixels": (28, 28)}; in a sequence, of each step.
+        defaults: what a feature of one value or of a shape is in records without it. A list is empty there.
+        parse: False reads records that are no examples as they are: `{"bytes": ...}`, for `.map()` to parse.
+        text: the feature that `prepare` and `.tokenize()` can read in one pass.
+
+    The other arguments are those of `read_text`.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.tfrecord")
+    >>> _ = path.write_bytes(bytes.fromhex("1200000000000000241f64250a100a0e0a056c6162656c12051a030a0107368c84b9"))
+    >>> ps.read_tfrecords(path).peek()
+    [{'label': np.int64(7)}]
+    """
+    from penstock.sources.tfrecord_files import TFRecordFiles
+
+    source = TFRecordFiles(
+        paths, features, types=types, shapes=shapes, defaults=defaults, parse_examples=parse, text=text,
+        **chosen(limits=limits, storage_options=storage_options),
+    )  # fmt: skip
+    return begin(source, on_error, budget)
+
+
+@explained
 def read_images(
     root: Paths, labels: Labels = "folder", *, path_column: str | None = None, media_root: PathLike | None = None,
     exclude: Exclude = None, suffixes: Sequence[str] | None = None,

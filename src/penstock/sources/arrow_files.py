@@ -36,7 +36,8 @@ _REMOTE_BYTES = 4 << 30
 
 def open_path(paths: filesystem.Paths, options: Options) -> ArrowFiles:
     """The opener of the registry."""
-    return ArrowFiles(paths, None if options.every_field else [options.field])
+    wanted = None if options.every_field else [options.field]
+    return ArrowFiles(paths, wanted, storage_options=options.storage_options)
 
 
 class ArrowFiles(RowTexts):

@@ -112,8 +112,8 @@ def open_stream(
 
 def expanding(file: BinaryIO, kind: str, path: str, limits: Limits) -> Stream:
     """The decompressed bytes of an open file, which it closes; `path` is for messages."""
-    if kind == "gzip":
-        return _Expanding(file, _Gzip(), path, limits)
+    if kind in ("gzip", "zlib"):
+        return _Expanding(file, _Gzip() if kind == "gzip" else _Zlib(), path, limits)
     if kind == "zstd":
         try:
             return _Expanding(file, _Zstd(), path, limits)
@@ -163,10 +163,10 @@ class _Codec(Protocol):
 
 
 class _Gzip:
-    name = "gzip"
+    name, bits = "gzip", 31
 
     def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(wbits=31)
+        self._inflate = zlib.decompressobj(wbits=self.bits)
         self.complete = False
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
@@ -174,12 +174,18 @@ class _Gzip:
             data = data.lstrip(b"\0")  # padding between members is allowed
             if not data:
                 return b"", b""
-            self._inflate, self.complete = zlib.decompressobj(wbits=31), False
+            self._inflate, self.complete = zlib.decompressobj(wbits=self.bits), False
         out = self._inflate.decompress(data, 1 << 20)
         if self._inflate.eof:
             self.complete = True
             return out, self._inflate.unused_data
         return out, self._inflate.unconsumed_tail
+
+
+class _Zlib(_Gzip):
+    """Of TFRecord files only: its first two bytes are too few to recognise it by."""
+
+    name, bits = "zlib", 15
 
 
 class _Zstd:

@@ -9,6 +9,7 @@ import orjson
 from penstock.core.errors import DataError, UsageError
 from penstock.core.limits import LIMITS
 from penstock.sources.compressed import kind_of, open_stream, read_up_to
+from penstock.sources.tfrecord_head import begins_frame
 from penstock.storage import filesystem
 
 _HEAD = 4096
@@ -114,6 +115,8 @@ def _binary(head: bytes) -> tuple[str, str]:
     for at, magic, name in _KNOWN:
         if head[at : at + len(magic)] == magic:
             return name, ""
+    if begins_frame(head[:12]):
+        return "tfrecord", ""
     foreign = next((title for magic, title in _FOREIGN.items() if head.startswith(magic)), "")
     return "", foreign or (_UNKNOWN if b"\0" in head else "")
 

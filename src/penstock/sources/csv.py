@@ -23,8 +23,9 @@ from penstock.sources import compressed, json_fields
 from penstock.sources.csv_cutting import Quoting
 from penstock.sources.cutting import BOM, Piece
 from penstock.sources.formats import FORMATS, Options
+from penstock.sources.line_errors import bare, place, too_long
 from penstock.sources.line_source import LineSource
-from penstock.sources.lines import Chunk, LineFiles, bare, place, too_long
+from penstock.sources.lines import Chunk, LineFiles
 from penstock.sources.ranges import Cursor, Range
 from penstock.storage import filesystem
 
@@ -43,7 +44,8 @@ _BOOLS = {"true": True, "false": False, "True": True, "False": False, "TRUE": Tr
 
 def open_path(paths: filesystem.Paths, options: Options) -> CsvFiles:
     """The opener of the registry."""
-    return CsvFiles(paths, None if options.every_field else [options.field], text=options.field)
+    wanted = None if options.every_field else [options.field]
+    return CsvFiles(paths, wanted, text=options.field, storage_options=options.storage_options)
 
 
 class CsvFiles(LineSource):

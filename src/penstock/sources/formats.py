@@ -22,6 +22,7 @@ from typing import Any, Literal
 from penstock.core.errors import FileMissing, UsageError
 from penstock.sources import content, splits, tfds_folders
 from penstock.storage import filesystem, object_client, objects
+from penstock.storage.suffixes import ends_in
 
 Kind = Literal["text", "records", "tokens", "images", "audio", "videos"]
 _JOB, _RECORDS = "job.json", ("done", "journal.jsonl")  # an interrupted `penstock prepare` leaves the job and records
@@ -74,7 +75,7 @@ class Format:
         return getattr(import_module(f"penstock.sources.{module}"), function)(paths, options)
 
     def has_suffix(self, path: str) -> bool:
-        return path.lower().endswith(self.suffixes) if self.suffixes else False
+        return bool(self.suffixes) and ends_in(path, self.suffixes)
 
     def is_at(self, path: str, storage_options: filesystem.Options = None) -> bool:
         """Whether this one path, or URL of an object store, is a dataset of this format."""
@@ -153,6 +154,8 @@ FILES = (
            suffixes=(".arrow", ".feather", ".ipc"), one_pass=True),
     Format("array_record", "records", "ArrayRecord files", "read_array_record(paths)", "array_record:open_path",
            suffixes=(".array_record", ".arrayrecord")),
+    Format("tfrecord", "records", "TFRecord files", "read_tfrecords(paths)", "tfrecord_files:open_path",
+           suffixes=_packed(".tfrecord", ".tfrecords"), one_pass=True),
     Format("tar", "records", "tar shards", "read_tar(paths)", suffixes=(".tar",)),
     Format("images", "images", "image files", "read_images(folder)", suffixes=IMAGE_SUFFIXES),
     Format("audio", "audio", "audio files", "read_audio(folder)", suffixes=AUDIO_SUFFIXES),
@@ -289,10 +292,10 @@ def _found(
     if all(os.path.isdir(path) for path in paths):
         with suppress(FileMissing):  # said below, with what is there
             every = splits.data_files(paths, (*_TEXTS, *_OTHERS), storage_options)
-            texts = [path for path in every if path.lower().endswith(_TEXTS)]
+            texts = [path for path in every if ends_in(path, _TEXTS)]
             if len(texts) == len(every) or (texts and not (most and 2 * len(texts) < len(every))):
                 return _TEXTS, texts
-            return _OTHERS, [path for path in every if path.lower().endswith(_OTHERS)] if texts else every
+            return _OTHERS, [path for path in every if ends_in(path, _OTHERS)] if texts else every
     for suffixes in (_TEXTS, _OTHERS):
         try:
             return suffixes, splits.data_files(paths, suffixes, storage_options)

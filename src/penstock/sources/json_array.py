@@ -27,7 +27,8 @@ from penstock.store.doctable import check_range
 
 def open_path(paths: filesystem.Paths, options: Options) -> JsonArrays:
     """The opener of the registry."""
-    return JsonArrays(paths, None if options.every_field else [options.field])
+    wanted = None if options.every_field else [options.field]
+    return JsonArrays(paths, wanted, storage_options=options.storage_options)
 
 
 class JsonArrays(RowTexts):

@@ -17,8 +17,9 @@ from penstock.core.limits import LIMITS
 from penstock.sources import compressed, json_fields
 from penstock.sources.cutting import BOM
 from penstock.sources.jsonl import SUFFIXES
+from penstock.sources.line_errors import place
 from penstock.sources.line_source import LineSource
-from penstock.sources.lines import LineFiles, place
+from penstock.sources.lines import LineFiles
 from penstock.sources.text import TextFiles
 from penstock.storage import filesystem
 

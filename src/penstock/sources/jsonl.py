@@ -22,8 +22,9 @@ from penstock.core.signals import surface
 from penstock.sources import json_fields
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import FORMATS, Options
+from penstock.sources.line_errors import bare, place, too_long
 from penstock.sources.line_source import LineSource
-from penstock.sources.lines import Chunk, LineFiles, bare, place, too_long
+from penstock.sources.lines import Chunk, LineFiles
 from penstock.sources.ranges import Cursor, Range
 from penstock.storage import filesystem
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from contextlib import ExitStack
 from typing import Any
 
-from penstock.sources.lines import bare
+from penstock.sources.line_errors import bare
 from penstock.sources.parquet_damage import DamagedGroup
 
 GROUPS = 256  # a shuffle by lanes reads from many at a time

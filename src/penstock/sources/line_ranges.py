@@ -22,8 +22,8 @@ def line_ranges(files: LineFiles, most: int) -> list[Range]:
     """Ranges of about `most` bytes. Reads the first bytes of files larger than that, to know if they are compressed."""
     sizes = [stamp.size for stamp in files.stamps]
 
-    def cut(file: int) -> list[int]:  # inside of quotes, no line break says where a record begins
-        return even_cuts(sizes[file], most) if files.kind(file) == "plain" and files.quoting is None else []
+    def cut(file: int) -> list[int]:
+        return even_cuts(sizes[file], most) if files.kind(file) == "plain" and files.cuttable else []
 
     return file_ranges(sizes, most, cut, counted=False)
 

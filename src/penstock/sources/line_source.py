@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from penstock.core import hashing
 from penstock.core.errors import BadRecords, RecordError
-from penstock.sources.lines import LineFiles, bare, place
+from penstock.sources.line_errors import bare, place
+from penstock.sources.lines import LineFiles
 from penstock.sources.ranges import Range
 from penstock.storage import filesystem
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from penstock.core.limits import Limits
 from penstock.sources import compressed
 from penstock.sources.csv_cutting import QuotedCutter, Quoting
 from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints, Piece, Until
+from penstock.sources.line_errors import no_records, place, too_long
 from penstock.sources.line_index import Index, Wanted, claim_remote, read_remote, record_of, scan, scan_remote, spans_of
 from penstock.sources.line_ranges import checked_cursor, exact_bounds, line_ranges
 from penstock.sources.line_scan import scan_lines
@@ -70,36 +71,7 @@ class Chunk:
         self.error_positions.append(position)
 
 
-E = TypeVar("E", bound=DataError)
 Parse = Callable[[Piece, str], tuple[list[str], list[tuple[int, RecordError]]]]
-
-
-def place(path: str, line: int, offset: int) -> str:
-    """How messages name a record."""
-    return f"{path}, line {line}, byte {offset}"
-
-
-def bare(error: E) -> E:
-    """The error without its traceback, which would keep the source and its data alive as long as the error."""
-    error.__traceback__ = error.__cause__ = error.__context__ = None
-    return error
-
-
-def no_records(paths: Sequence[str]) -> DataError:
-    """The error for files without content."""
-    return DataError(
-        "at least one record", got="only empty files" if len(paths) > 1 else "an empty file",
-        where=", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else ""),
-        fix="pass files with content; blank lines are not records",
-    )  # fmt: skip
-
-
-def too_long(path: str, line: int, offset: int, limit: int, what: str = "line") -> RecordError:
-    """The error for a record beyond the limit."""
-    return RecordError(
-        f"a {what} of at most {limit} bytes", got="a longer one", where=place(path, line, offset),
-        fix=f"split it, or raise limits.{'line' if what in ('line', 'record') else 'record'}_bytes",
-    )  # fmt: skip
 
 
 class LineFiles:
@@ -219,8 +191,8 @@ class LineFiles:
             )
         cutter, stream = self.cutter(file)
         try:
-            if self.kind(file) == "plain" and not self.paragraphs and self.quoting is None:
-                if (found := scan_lines(stream.read, self.limit)) is not None:
+            if self.kind(file) == "plain":
+                if (found := self._quick_index(stream, file)) is not None:
                     return found
                 compressed.skip(stream, 0, self.paths[file])
             elif self.kind(file) != "plain":
@@ -232,6 +204,10 @@ class LineFiles:
             raise
         finally:
             stream.close()
+
+    def _quick_index(self, stream: compressed.Stream, _: int) -> Index | None:
+        """The index of a plain local file in one scan, where that needs no pieces of complete records."""
+        return None if self.paragraphs or self.quoting is not None else scan_lines(stream.read, self.limit)
 
     def _built_again(self, file: int) -> Index:
         """The index; a remote file that seems damaged is read again first: its transfer may be at fault."""
@@ -308,15 +284,18 @@ class LineFiles:
         """The bytes of each record, and the errors of rows that cannot be read (their bytes are empty)."""
         out, errors = [b""] * len(indices), list[RecordError]()
         spans = self._spans(indices, errors)
-        quoting, limit, paragraphs = self.quoting, self.limit, self.paragraphs
         for at, data in self._read(spans):
-            record = record_of(data, paragraphs) if quoting is None else quoting.record(data)
-            if len(record) > limit:
+            record = self._record(data)
+            if len(record) > self.limit:
                 errors.append(self._too_long(int(indices[at]), at))
             else:
                 out[at] = record
         errors.sort(key=lambda e: e.row)
         return out, errors
+
+    def _record(self, data: bytes) -> bytes:
+        """The record at the beginning of its range."""
+        return record_of(data, self.paragraphs) if self.quoting is None else self.quoting.record(data)
 
     def _too_long(self, number: int, at: int) -> RecordError:
         found = self.locate(number)
@@ -370,6 +349,11 @@ class LineFiles:
             else:
                 path, stamp = self.paths[one.file], self.stamps[one.file]
                 yield from zip(one.places, filesystem.read_ranges(path, one.ranges, expected=stamp), strict=True)
+
+    @property
+    def cuttable(self) -> bool:
+        """Whether the next record is found from any byte on; inside of quotes, no line break begins one."""
+        return self.quoting is None
 
     @property
     def what(self) -> str:

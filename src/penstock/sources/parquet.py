@@ -30,7 +30,8 @@ from penstock.sources.arrow_buffers import stored_type
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.kept_groups import KeptGroups
-from penstock.sources.lines import Chunk, bare
+from penstock.sources.line_errors import bare
+from penstock.sources.lines import Chunk
 from penstock.sources.parquet_damage import BadRows, DamagedGroup, damaged, naming
 from penstock.sources.ranges import Cursor, Range, file_ranges
 from penstock.sources.scattered_rows import ScatteredRows
@@ -44,8 +45,8 @@ _BAD_STEP = 4096  # rows of it in a chunk
 
 def open_path(paths: filesystem.Paths, options: Options) -> ParquetFiles:
     """The opener of the registry."""
-    columns = None if options.every_field else [options.field]
-    return ParquetFiles(paths, columns, text=options.field, storage_options=options.storage_options)
+    wanted, opened = None if options.every_field else [options.field], options.storage_options
+    return ParquetFiles(paths, wanted, text=options.field, storage_options=opened)
 
 
 class ParquetFiles:
@@ -63,8 +64,7 @@ class ParquetFiles:
         self, paths: filesystem.Paths, columns: Sequence[str] | None = None, *, text: str = "text",
         limits: Limits = LIMITS, storage_options: filesystem.Options = None,
     ) -> None:  # fmt: skip
-        if isinstance(columns, str):
-            columns = [columns]
+        columns = [columns] if isinstance(columns, str) else columns
         self.text, self.limits, self.options = text, limits, dict(storage_options or {})
         found = filesystem.expand_stamped(paths, storage_options, SUFFIXES)
         self.paths, self.stamps = list(found), filesystem.stamps(found, self.options)

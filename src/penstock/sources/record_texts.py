@@ -15,7 +15,8 @@ from penstock.core import hashing
 from penstock.core.errors import BadRecords, PenstockError, RecordError, StateError, UserCodeError
 from penstock.sources.base import TextSource
 from penstock.sources.json_records import JsonRecords, JsonTexts
-from penstock.sources.lines import Chunk, bare, place
+from penstock.sources.line_errors import bare, place
+from penstock.sources.lines import Chunk
 from penstock.sources.ranges import Cursor, Range, row_ranges
 from penstock.sources.records import HFRecords, ListRecords, Records, SourceRecords, read_each, records_of
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, StateError, UsageError
-from penstock.sources.lines import Chunk, bare
+from penstock.sources.line_errors import bare
+from penstock.sources.lines import Chunk
 from penstock.sources.ranges import Cursor, Range, row_ranges
 
 _ROWS = 1024  # records of a chunk

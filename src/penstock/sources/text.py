@@ -20,13 +20,9 @@ from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import FORMATS, Options
+from penstock.sources.line_errors import place, too_long
 from penstock.sources.line_source import LineSource
-from penstock.sources.lines import (
-    Chunk,
-    LineFiles,
-    place,
-    too_long,
-)
+from penstock.sources.lines import Chunk, LineFiles
 from penstock.sources.ranges import Cursor, Range
 from penstock.sources.whole_files import WholeFiles
 from penstock.storage import filesystem

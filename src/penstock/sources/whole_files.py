@@ -13,8 +13,9 @@ from penstock.core.errors import DataError, RecordError
 from penstock.core.limits import Limits
 from penstock.sources import compressed
 from penstock.sources.cutting import BOM, PIECE_BYTES, Piece
+from penstock.sources.line_errors import bare, no_records, too_long
 from penstock.sources.line_ranges import checked_cursor
-from penstock.sources.lines import Chunk, Parse, bare, no_records, too_long
+from penstock.sources.lines import Chunk, Parse
 from penstock.sources.ranges import Cursor, Range, file_ranges
 from penstock.storage import filesystem
 from penstock.storage.ranges_ahead import RangesAhead, nothing

@@ -32,6 +32,7 @@ from penstock.core.os_errors import storage_error
 from penstock.core.signals import surface
 from penstock.storage import object_client, object_reader
 from penstock.storage.braces import expand_braces
+from penstock.storage.suffixes import ends_in
 
 Options = Mapping[str, Any] | None
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -221,7 +222,7 @@ def _walk(folder: str, suffixes: Sequence[str]) -> list[str]:
                 continue
             if _is(entry.is_dir):
                 folders += [] if entry.is_symlink() else [entry.path]
-            elif (not ends or entry.name.lower().endswith(ends)) and _is(entry.is_file):
+            elif ends_in(entry.name, ends) and _is(entry.is_file):
                 found.append(entry.path)
     return sorted(found)
 
@@ -254,7 +255,7 @@ def _expand_remote(path: str, options: Options, suffixes: Sequence[str]) -> list
             matches = [path]
         else:
             ends = tuple(suffixes)
-            matches = [m for m in fs.find(path) if not ends or m.lower().endswith(ends)]
+            matches = [m for m in fs.find(path) if ends_in(m, ends)]
     full = sorted(m if _URL.match(m) else fs.unstrip_protocol(m) for m in matches)
     for match in full:
         scheme(match)  # a listing is untrusted: it must not lead to another scheme

@@ -19,6 +19,7 @@ from penstock.storage.object_client import Options
 from penstock.storage.object_requests import Check, Read, bare_tag, read_many
 from penstock.storage.positioned_file import PositionedFile
 from penstock.storage.sizes import LARGEST
+from penstock.storage.suffixes import ends_in
 
 FIRST = 64 << 10  # bytes of the first request of `ObjectFile`
 AHEAD = 4  # requests of LARGEST bytes that it makes at once when it is read in order
@@ -124,7 +125,7 @@ def expand(url: str, options: Options, suffixes: Sequence[str]) -> list[tuple[st
         found = [
             one
             for one in listing(url, options)
-            if (not ends or one.key.lower().endswith(ends)) and "/." not in "/" + one.key[hidden:].lstrip("/")
+            if ends_in(one.key, ends) and "/." not in "/" + one.key[hidden:].lstrip("/")
         ]
     return [(root + one.key, one.size, one.tag) for one in found]
 

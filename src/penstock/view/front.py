@@ -8,7 +8,8 @@ from penstock.core.errors import RecordError
 from penstock.core.limits import LIMITS
 from penstock.sources import json_fields, jsonl
 from penstock.sources.cutting import Piece
-from penstock.sources.lines import LineFiles, place
+from penstock.sources.line_errors import place
+from penstock.sources.lines import LineFiles
 from penstock.sources.text import TextFiles
 
 
