@@ -57,11 +57,13 @@ class Part(NamedTuple):
 class BatchInProgress:
     """A batch between reading and delivery."""
 
-    __slots__ = ("_picks", "columns", "labels", "part")
+    __slots__ = ("_layout", "_picks", "columns", "labels", "part")
 
     def __init__(self, part: Part, columns: Columns) -> None:
         self.part, self.columns, self.labels = part, columns, 0
         self._picks: Picks | None = None
+        layout = part.rows.picks.layout
+        self._layout = None if layout is None else layout.rows(part.start, part.stop)
 
     @property
     def picks(self) -> Picks:
@@ -72,11 +74,8 @@ class BatchInProgress:
 
     @property
     def layout(self) -> BlockLayout | None:
-        """What was planned for the rows that the batch has now; cheaper than `picks.layout`."""
-        if self._picks is not None:
-            return self._picks.layout
-        layout = self.part.rows.picks.layout
-        return None if layout is None else layout.rows(self.part.start, self.part.stop)
+        """What was planned for the current rows; cheaper than `picks.layout`."""
+        return self._layout if self._picks is None else self._picks.layout
 
     def keep(self, rows: NDArray[np.int64] | slice) -> None:
         """Keeps only some of the rows."""

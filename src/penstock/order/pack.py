@@ -74,6 +74,7 @@ class _BlockPacks(NamedTuple):
     patterns: Patterns
     n_heads: int
     pack_edges: I64  # prefix sum of patterns.uses, shifted by n_heads
+    pattern: NDArray[np.int32]  # the pattern of each pack after the first n_heads
     totals: I64
 
 
@@ -192,7 +193,7 @@ class PackPlan:
 
         packed = local[~in_head]
         patterns = block.patterns
-        group = np.searchsorted(block.pack_edges, packed, side="right") - 1
+        group = block.pattern[packed - block.n_heads]
         n_runs = patterns.run_offsets[group + 1] - patterns.run_offsets[group]
         run = ranges(patterns.run_offsets[group], n_runs)
         copies = patterns.copies[run]
@@ -262,7 +263,8 @@ class PackPlan:
                 where=f"documents {int(self.edges[s])}..{int(self.edges[s + 1])}",
                 fix="build the pipeline again, and let nothing change its data",
             )
-        return _BlockPacks(patterns, n_heads, n_heads + prefix(patterns.uses), totals)
+        pattern = np.repeat(np.arange(len(patterns.uses), dtype=np.int32), patterns.uses)
+        return _BlockPacks(patterns, n_heads, n_heads + prefix(patterns.uses), pattern, totals)
 
     def _sort(self, s: int, epoch: int) -> _SortedDocuments:
         """Sorts the documents of superblock s by length, equal ones in an order drawn for this epoch."""

@@ -27,6 +27,7 @@ LARGEST = 1 << 62
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _ROUNDS = 10
+_AT_ONCE = 1 << 14
 _SORTED_UP_TO = 64  # the network is measurably biased below about 20 elements; sorting hashes leaves none
 _TABLE_CELLS = 1 << 20
 
@@ -107,7 +108,12 @@ def _apply(index: Any, n: int, key: int | U64, inverse: bool) -> I64:
     rounds = _round_keys(one) if each is None else [mix64(each + _word((r + 1) * _GOLDEN)) for r in range(_ROUNDS)]
     network = _backward if inverse else _forward
     height, half = _word(rows), _word(bits)
-    out = network(x, height, half, rounds)
+    if each is None and len(x) > _AT_ONCE:  # a stretch at a time, which stays in the cache
+        out = np.empty_like(x)
+        for a in range(0, len(x), _AT_ONCE):
+            out[a : a + _AT_ONCE] = network(x[a : a + _AT_ONCE], height, half, rounds)
+    else:
+        out = network(x, height, half, rounds)
     limit = _word(n)
     outside = np.flatnonzero(out >= limit)
     while outside.size:

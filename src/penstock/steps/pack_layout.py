@@ -172,11 +172,11 @@ class Places:
     def __call__(self, documents: I64) -> tuple[I64, I64]:
         """Begin and length of each document."""
         begins, lengths = np.empty(len(documents), np.int64), np.empty(len(documents), np.int64)
-        block = np.searchsorted(self.edges, documents, side="right") - 1
-        low, high = (int(block.min()), int(block.max())) if len(block) else (0, -1)
+        low, high = self._blocks(documents)
+        block = None if low == high else np.searchsorted(self.edges, documents, side="right") - 1
         for b in range(low, high + 1):
-            mine: Any = slice(None) if low == high else np.flatnonzero(block == b)
-            if low != high and not len(mine):
+            mine: Any = slice(None) if block is None else np.flatnonzero(block == b)
+            if block is not None and not len(mine):
                 continue
             base, table = self.tables.get(b, lambda b=b: self._read(b))  # type: ignore[misc]
             local = documents[mine] - self.edges[b]
@@ -185,6 +185,13 @@ class Places:
             begins[mine] = first
             begins[mine] += base
         return begins, lengths
+
+    def _blocks(self, documents: I64) -> tuple[int, int]:
+        """The first and the last block that hold these documents."""
+        if not len(documents):
+            return 0, -1
+        low, high = np.searchsorted(self.edges, [documents.min(), documents.max()], side="right") - 1
+        return int(low), int(high)
 
     def _read(self, block: int) -> tuple[int, NDArray[Any]]:
         """Where the first document of a block begins, and how far behind it the others do."""

@@ -78,14 +78,14 @@ class PackMaker:
 
     def places(self, layout: PackLayout) -> tuple[I32, I32]:
         """Which sequence of its row each place is in, and 0, 1, 2, ... inside each."""
-        table, sequences, shape = layout.table, layout.sequences, (len(layout), self.length)
-        sizes = table.sizes[sequences]
+        table, sequences, rows = layout.table, layout.sequences, layout.stop - layout.start
+        sizes, count = table.sizes[sequences], rows * self.length
         segments = table.numbers[sequences].repeat(sizes)
+        if len(self.ramp) < count:
+            self.ramp = np.arange(count, dtype=np.int32)  # made once and only read
         positions = layout.cuts()[:-1].repeat(sizes)
-        if len(self.ramp) < len(positions):
-            self.ramp = np.arange(len(positions), dtype=np.int32)  # made once and only read
-        np.subtract(self.ramp[: len(positions)], positions, out=positions)
-        return segments.reshape(shape), positions.reshape(shape)
+        np.subtract(self.ramp[:count], positions, positions)
+        return segments.reshape(rows, -1), positions.reshape(rows, -1)
 
 
 class PackRows:
@@ -103,23 +103,29 @@ class PackRows:
         return len(self.layout) * self.maker.length * (24 if self.maker.shift is not None else 16)
 
     def columns(self, start: int, stop: int, memory: Memory | None) -> Columns:
-        maker, layout, tokens = self.maker, self.layout.rows(start, stop), self.tokens
-        rows, length, shift, item = stop - start, maker.length, maker.shift, tokens.itemsize
-        shape = (1 if shift is None else 2, rows, length)
-        strides = ((shift or 0) * item, length * item, item)
-        view = np.ndarray(shape, tokens.dtype, tokens, start * length * item, strides)
+        maker, layout, tokens, rows = self.maker, self.layout.rows(start, stop), self.tokens, stop - start
+        length, shift = maker.length, maker.shift
+        first, count = start * length, rows * length
+        inputs = tokens[first : first + count]
+        out: Columns = {}
         if memory is None:
-            out: Columns = {"input_ids": view[0]}
+            out["input_ids"], labels = inputs.reshape(rows, length), None
             if shift is not None:
-                out["labels"] = view[1].astype(np.int64)
+                labels = tokens[first + shift : first + shift + count].astype(np.int64)
+                out["labels"] = labels.reshape(rows, length)
         else:
-            both = memory.buffers.empty(shape, memory.ids)
-            np.copyto(both, view, "unsafe")
-            out = {"input_ids": both[0]}
+            both = memory.buffers.take((1 if shift is None else 2, rows, length), memory.ids)
+            flat = both.reshape(-1)
+            flat[:count] = inputs
+            out["input_ids"], labels = both[0], None
             if shift is not None:
+                labels = flat[count:]
+                labels[: count - shift] = flat[shift:count]  # cheaper than converting again
+                if shift:
+                    labels[-1] = tokens[first + count]
                 out["labels"] = both[1]
-        if shift is not None:
-            self.marks.put(np.asarray(out["labels"]).reshape(-1), layout)
+        if labels is not None:
+            self.marks.put(labels, layout)
         out["segment_ids"], out["position_ids"] = maker.places(layout)
         return out
 
