@@ -11,6 +11,7 @@ import json
 import resource
 import sys
 import time
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -87,6 +88,8 @@ def main(name: str, job: Job) -> None:
     if name == "write_litdata":
         write_litdata(job)
         return
+    # torchvision's wheel for CUDA cannot load its operators beside torch for CPUs; nothing here uses them.
+    sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("unused"))
     for module in ("torch", *IMPORTS[name]):
         importlib.import_module(module)
     make: Callable[[Job], Iterable[Any]] = {"penstock": penstock, "streaming": streaming, "litdata": litdata}[name]

@@ -1,8 +1,12 @@
 """Windows from a token store on an S3 server: against bare requests, a local store, and other streaming libraries.
 
 A SeaweedFS server on loopback, 50 M uint16 tokens, rows of 1,024, batches of 128. MosaicML Streaming and LitData need
-an environment of their own, named by PENSTOCK_PEERS (default peers/bin/python, made as `bench.mds_peer` says, with
-litdata); without it they are left out.
+an environment of their own, because their packages conflict with constraints.txt; a library that is absent or fails is
+reported as not measured, with the reason:
+
+$ python3 -m venv /tmp/peers
+$ /tmp/peers/bin/pip install torch==2.13.0 mosaicml-streaming litdata
+$ PENSTOCK_PEERS=/tmp/peers/bin/python python -m bench remote_store
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ TOKENS, LENGTH, BATCH, LANES = 50_000_000, 1024, 128, 32
 SHARD_TOKENS = 12_500_000
 LATENCY, STEP, STEPS, FIRST = 0.05, 0.1, 40, 10
 ONE, LOCAL = "global shuffle, threads=1", "local store, global shuffle"
+PEERS = ("streaming", "litdata")
 READERS = Path(__file__).with_name("_remote_readers.py")
 PROXY = """
 import sys
@@ -229,25 +234,25 @@ def peers_python() -> str | None:
     return named if shutil.which(named) else None
 
 
-def reader(python: str, name: str, job: dict[str, Any], environment: dict[str, str]) -> list[dict[str, float]] | None:
-    """Runs a library in a process of its own; None, with a note, if it cannot."""
+def reader(python: str, name: str, job: dict[str, Any], environment: dict[str, str]) -> list[dict[str, float]] | str:
+    """Runs a library in a process of its own; the reason if it cannot."""
     command = [python, "-P", str(READERS), name, json.dumps(job)]
     try:
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=120, env=os.environ | environment
         )
     except subprocess.TimeoutExpired:
-        print(f"  left out: {name} did not end in 120 s")
-        return None
+        return "did not end in 120 s"
     if done.returncode:
-        print(f"  left out: {name}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-        return None
+        return (done.stderr.strip().splitlines() or ["no message"])[-1]
     lines = done.stdout.strip().splitlines()
     return json.loads(lines[-1]) if lines else []
 
 
-def libraries(server: Server, url: str, tokens: np.ndarray, store: Path, folder: Path, count: int) -> dict[str, Any]:
-    """Rows per second of processor time, cold and warm, of each library that is there; imports are not counted."""
+def libraries(
+    server: Server, url: str, tokens: np.ndarray, store: Path, folder: Path, count: int
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Rows per second of processor time, cold and warm, imports not counted; and why a library was not measured."""
     python = peers_python()
     environment = {
         "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1",
@@ -258,14 +263,16 @@ def libraries(server: Server, url: str, tokens: np.ndarray, store: Path, folder:
     jobs: dict[str, tuple[str, dict[str, Any]]] = {
         "penstock": (sys.executable, {"url": url, "options": server.options})
     }
-    if python is None:
-        print("  left out: MosaicML Streaming and LitData: PENSTOCK_PEERS names no environment that has them")
-    else:
+    absent = dict.fromkeys(PEERS, "PENSTOCK_PEERS names no Python that has it")
+    if python is not None:
+        absent = {}
         ps.convert(str(store), folder / "mds", to="mds")
         jobs["streaming"] = (python, {"url": upload(folder / "mds", server, "mds")})
         tokens.tofile(folder / "raw.bin")
         written = {"raw": str(folder / "raw.bin"), "out": str(folder / "litdata"), "chunk_bytes": 1 << 26}
-        if reader(python, "write_litdata", shared | written, environment) is not None:
+        if isinstance(wrote := reader(python, "write_litdata", shared | written, environment), str):
+            absent["litdata"] = wrote
+        else:
             boto = {"endpoint_url": server.endpoint, "aws_access_key_id": KEY, "aws_secret_access_key": SECRET}
             boto["region_name"] = "us-east-1"
             jobs["litdata"] = (python, {"url": upload(folder / "litdata", server, "litdata"), "boto": boto})
@@ -275,13 +282,15 @@ def libraries(server: Server, url: str, tokens: np.ndarray, store: Path, folder:
             cache = folder / f"{name}-{number}"
             ran = reader(program, name, shared | job | {"cache": str(cache)}, environment)
             shutil.rmtree(cache, ignore_errors=True)
-            if ran is None:
+            if isinstance(ran, str):
+                absent[name] = ran
                 del jobs[name]
                 continue
             for state, facts in zip(("cold", "warm"), ran, strict=True):
                 rows = facts["rows"]
                 found.setdefault(f"{name}, {state}", []).append((rows / facts["processor"], rows / facts["seconds"]))
-    return {name: {"per_processor_second": _median(v, 0), "per_second": _median(v, 1)} for name, v in found.items()}
+    measured = {name: {"per_processor_second": _median(v, 0), "per_second": _median(v, 1)} for name, v in found.items()}
+    return measured, absent
 
 
 def _median(values: list[tuple[float, float]], place: int) -> float:
@@ -297,16 +306,16 @@ def run(count: int = 3, size: int = TOKENS) -> dict[str, Any]:
         remote = Remote(url, server.options, folder)
         speed = rates(remote, store, count)
         made = requests(remote)
-        rows = libraries(server, url, tokens, store, folder, max(1, count // 3))
+        rows, absent = libraries(server, url, tokens, store, folder, max(1, count // 3))
         write_store(folder / "large", 2 * size)
         far = upload(folder / "large", server, "large")
         with slow_proxy(server) as endpoint:
             slow = Remote(far, server.options | {"endpoint": endpoint}, folder / "slow")
             waits = waits_behind(slow, folder / "large")
-    return report(speed, made, rows, waits)
+    return report(speed, made, rows, absent, waits)
 
 
-def report(speed: Any, made: Any, rows: Any, waits: Any) -> dict[str, Any]:
+def report(speed: Any, made: Any, rows: Any, absent: dict[str, str], waits: Any) -> dict[str, Any]:
     mega = {name: value * 2 * LENGTH / 1e6 for name, value in speed.items()}
     table(
         f"Epochs of rows of {LENGTH} tokens, batches of {BATCH}, opening included",
@@ -359,17 +368,27 @@ def report(speed: Any, made: Any, rows: Any, waits: Any) -> dict[str, Any]:
             judge(f"requests, {name}: times the plan, step by step", exact, 1, most=True),
             judge(f"requests, {name}: times the plan, fetching ahead", ahead, 1.05, most=True),
         ]
-    for peer in ("streaming", "litdata"):
+    for peer in PEERS:
         for state in ("cold", "warm"):
-            if f"{peer}, {state}" in rows:
+            what = f"{state}: times {peer}, rows per processor-second"
+            if peer in absent:
+                targets.append((what, "-", ">= 3", f"NOT MEASURED: {absent[peer]}"))
+            else:
                 ours, theirs = (rows[f"{who}, {state}"]["per_processor_second"] for who in ("penstock", peer))
-                targets.append(judge(f"{state}: times {peer}, rows per processor-second", ours / theirs, 3))
+                targets.append(judge(what, ours / theirs, 3))
     for name, facts in waits.items():
         if name == LOCAL:
             continue
         targets.append(judge(f"50 ms latency, {name}: % of time waiting", 100 * facts["share"], 1, most=True))
     table("Targets", targets, ("what", "measured", "target", ""))
-    facts = {"rows_per_second": speed, "requests": made, "libraries": rows, "waiting": waits, "targets": targets}
+    facts = {
+        "rows_per_second": speed,
+        "requests": made,
+        "libraries": rows,
+        "absent": absent,
+        "waiting": waits,
+        "targets": targets,
+    }
     save("remote_store", facts)
     return facts
 

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -238,3 +239,37 @@ def test_objects_of_any_size_are_read_completely(s3, tmp_path):
             assert file.read() == data
     with pytest.raises(DataError, match="at most 10 bytes"):
         objects.read_all(url, s3.options, limit=10)
+
+
+def test_answers_that_came_while_others_were_taken_are_taken_together(fault_proxy, data_url):
+    reads = [Read(data_url, start, stop) for start, stop in _ranges(30)]
+    taken: list[list[tuple[int, bytes]]] = []
+
+    def take(came):
+        taken.append([(number, bytes(data)) for number, data in came])
+        until = time.monotonic() + 20
+        while fault_proxy.requests < 30 and time.monotonic() < until:
+            time.sleep(0.01)
+        if len(taken) == 1:
+            time.sleep(0.5)
+
+    fault_proxy.clear(Faults())
+    assert read_many(reads, fault_proxy.options, take=take) == []
+    assert dict(sum(taken, [])) == dict(enumerate(_expected(30)))
+    assert len(taken) < 30
+
+
+def test_new_requests_are_made_before_answers_are_taken(fault_proxy, data_url):
+    reads = [Read(data_url, start, stop) for start, stop in _ranges(4)]
+    asked = []
+
+    def take(came):
+        wanted = min(4, 2 + len(asked))
+        until = time.monotonic() + 10
+        while fault_proxy.requests < wanted and time.monotonic() < until:
+            time.sleep(0.01)
+        asked.append(fault_proxy.requests)
+
+    fault_proxy.clear(Faults())
+    read_many(reads, fault_proxy.options | {"in_flight": 1}, take=take)
+    assert asked == [2, 3, 4, 4]

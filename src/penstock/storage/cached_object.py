@@ -120,6 +120,8 @@ class CachedObject:
     def entry_bytes(self, entries: I64) -> int:
         """Bytes of disk that these entries occupy when present."""
         size, page = self.shape.size, self.shape.page_bytes
+        if not len(entries) or int(entries.max()) < self.pages - 1:
+            return len(entries) * page
         full = int(np.count_nonzero(entries < self.pages)) * page
         last = (self.pages - 1) * page  # the last page may be short
         if bool((entries == self.pages - 1).any()):

@@ -26,6 +26,7 @@ from penstock.storage.retry import BadAnswer
 
 IN_FLIGHT_BYTES = 64 << 20
 _THREADS = 64
+_TOGETHER = 8 << 20  # bytes of answers that are taken in one call, if they came while others were taken
 SAME_WRONG = 3  # answers with the same wrong bytes, after which the object itself is wrong...
 MOST_WRONG = 6  # ...and with any, after which something on the way is: then it is an error
 
@@ -48,7 +49,8 @@ class Read(NamedTuple):
 
 Check = Callable[[int, memoryview], str]
 """Says what is wrong with the bytes of read i; "" if nothing."""
-Take = Callable[[int, memoryview], None]
+Take = Callable[[Sequence[tuple[int, memoryview]]], None]
+"""Gets the bytes of reads that are complete."""
 
 
 @dataclass(slots=True)
@@ -71,8 +73,8 @@ def read_many(
 ) -> list[bytes]:  # fmt: skip
     """Reads ranges of objects, concurrently; returns their bytes in the order of `reads`.
 
-    `take(i, data)` is called with each answer as it comes, in this thread, instead of keeping them: the result is then
-    empty. An answer for which `check` says what is wrong is asked for again. It is an error once the
+    `take([(i, data), ...])` is called with the answers that have come, in this thread, instead of keeping them: the
+    result is then empty. An answer for which `check` says what is wrong is asked for again. It is an error once the
     same wrong bytes came three times, or any six times.
     """
     if not reads:
@@ -87,8 +89,9 @@ def read_many(
         jobs.append(_Job(number, read, *places[read.url], size=size))
     out: list[bytes] = [] if take else [b""] * len(reads)
 
-    def copy(number: int, data: memoryview) -> None:
-        out[number] = bytes(data)
+    def copy(came: Sequence[tuple[int, memoryview]]) -> None:
+        for number, data in came:
+            out[number] = bytes(data)
 
     run = _Run(obstore, jobs, check, take or copy)
     try:
@@ -117,34 +120,50 @@ class _Run:
         waiting, left = deque(self.jobs), len(self.jobs)
         active, size = 0, 0
         most = self.jobs[0].bucket.settings.in_flight
+        came: list[tuple[_Job, memoryview]] = []  # answered and right, not taken yet
         while left:
             while waiting and active < most and (not active or size + waiting[0].size <= IN_FLIGHT_BYTES):
                 job = waiting.popleft()
                 active, size = active + 1, size + job.size
                 job.began = time.monotonic()
                 self.start(job)
+            if came:  # after new requests were made for them
+                self.take([(job.number, answer) for job, answer in came])
+                came = []
             self.due()
-            try:
-                job, hedged, answer, seconds = self.answers.get(timeout=self.until())
-            except Empty:
-                continue
-            job.running -= 1
-            if job.done:
-                continue  # the other of two requests was faster
-            if isinstance(answer, BaseException):
-                self.failed(job, answer)
-                continue
-            job.bucket.hedger.answered(len(answer), seconds)
-            self.counts.bytes += len(answer)
-            self.counts.hedges_won += hedged
-            wrong = self.check(job.number, answer) if self.check else ""
-            if wrong:
-                job.wrong.append(xxhash.xxh3_64_intdigest(answer))
-                self.failed(job, BadAnswer(wrong), last=given_up(job.wrong))
-                continue
-            job.done = True
-            left, active, size = left - 1, active - 1, size - job.size
-            self.take(job.number, answer)
+            held = 0
+            while not held or (held < _TOGETHER and not self.answers.empty()):
+                try:
+                    got = self.right(*self.answers.get(timeout=self.until()))
+                except Empty:
+                    break
+                if got is None:
+                    break
+                came.append(got)
+                held += got[0].size + 1
+                left, active, size = left - 1, active - 1, size - got[0].size
+        self.take([(job.number, answer) for job, answer in came])
+
+    def right(
+        self, job: _Job, hedged: bool, answer: memoryview | BaseException, seconds: float
+    ) -> tuple[_Job, memoryview] | None:
+        """The job and its bytes if they are complete and right; otherwise None: it is tried again, or is an error."""
+        job.running -= 1
+        if job.done:
+            return None  # the other of two requests was faster
+        if isinstance(answer, BaseException):
+            self.failed(job, answer)
+            return None
+        job.bucket.hedger.answered(len(answer), seconds)
+        self.counts.bytes += len(answer)
+        self.counts.hedges_won += hedged
+        wrong = self.check(job.number, answer) if self.check else ""
+        if wrong:
+            job.wrong.append(xxhash.xxh3_64_intdigest(answer))
+            self.failed(job, BadAnswer(wrong), last=given_up(job.wrong))
+            return None
+        job.done = True
+        return job, answer
 
     def start(self, job: _Job, *, hedged: bool = False) -> None:
         job.running += 1

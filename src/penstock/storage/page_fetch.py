@@ -21,7 +21,7 @@ from penstock.storage.cached_object import I64, KEEP_SECONDS, CachedObject
 from penstock.storage.coalesce import coalesce, distinct, parted
 from penstock.storage.filesystem import Options
 from penstock.storage.object_client import SCHEMES
-from penstock.storage.object_requests import MOST_WRONG, Read, given_up, read_many
+from penstock.storage.object_requests import MOST_WRONG, Check, Read, Take, given_up, read_many
 from penstock.storage.page_cache import PageCache, runs
 from penstock.storage.sizes import FULL_GAP, GAP, LARGEST
 
@@ -39,6 +39,7 @@ class PagedObject(NamedTuple):
 class _Request(NamedTuple):
     """Bytes [start, stop) of an object, and the claimed pages among them: wanted ones, and ones that lie between."""
 
+    number: int
     found: PagedObject
     start: int
     stop: int
@@ -86,8 +87,8 @@ def fetch(
     full = cache.is_full
     try:
         for found, pages in wanted:
-            for request in _requests(cache, found, pages, _gap(found, full) if gap is None else gap):
-                open_claims[len(requests)] = request
+            for request in _requests(cache, found, pages, _gap(found, full) if gap is None else gap, len(requests)):
+                open_claims[request.number] = request
                 requests.append(request)
                 reserved -= found.cached.entry_bytes(request.pages)
         cache.budget.unused(max(0, reserved))
@@ -107,15 +108,17 @@ def fetch(
                 raise _damaged(request, bad[0], seen)
             return f"other bytes than the checksum of page {bad[0]} says"
 
-        def take(number: int, answer: memoryview) -> None:
-            request = requests[number]
-            del open_claims[number]  # `_keep` returns what was reserved for it
-            try:
-                _keep(cache, request, answer, seconds=keep)
-            except BaseException:
-                _release(cache, request)
-                raise
-            _release(cache, request)  # now: readers wait for them
+        def take(came: Sequence[tuple[int, memoryview]]) -> None:
+            by_object: dict[str, list[tuple[_Request, memoryview]]] = {}
+            for number, answer in came:
+                by_object.setdefault(requests[number].found.cached.key, []).append((requests[number], answer))
+            for arrived in by_object.values():
+                for request, _ in arrived:
+                    del open_claims[request.number]  # `_keep` returns what was reserved for it
+                try:
+                    _keep(cache, arrived, seconds=keep)
+                finally:
+                    _release(cache, [request for request, _ in arrived])  # now: readers wait for them
 
         _read(requests, check, take)
         return sum(len(request.pages) for request in requests)
@@ -124,7 +127,7 @@ def fetch(
             max(0, reserved) + sum(each.found.cached.entry_bytes(each.pages) for each in open_claims.values())
         )
         for request in open_claims.values():
-            _release(cache, request)
+            _release(cache, [request])
 
 
 def _reserve(
@@ -158,14 +161,13 @@ def _gap(found: PagedObject, full: bool) -> int:
     return min(GAP, FULL_GAP * found.cached.shape.page_bytes) if full else GAP
 
 
-def _release(cache: PageCache, request: _Request) -> None:
-    cache.release(request.found.cached, np.concatenate([request.pages, request.between]))
+def _release(cache: PageCache, same: Sequence[_Request]) -> None:
+    """Ends the claims of requests of one object."""
+    cache.release(same[0].found.cached, np.concatenate([part for each in same for part in (each.pages, each.between)]))
 
 
-def _read(
-    requests: Sequence[_Request], check: Callable[[int, memoryview], str], take: Callable[[int, memoryview], None]
-) -> None:
-    """Calls `take` with each right answer. Object stores answer many requests at once."""
+def _read(requests: Sequence[_Request], check: Check, take: Take) -> None:
+    """Calls `take` with right answers. Object stores answer many requests at once."""
     for options in _distinct([request.found.options for request in requests]):
         mine = [n for n, request in enumerate(requests) if request.found.options == options]
         if filesystem.scheme(requests[mine[0]].found.url) in SCHEMES:
@@ -173,7 +175,7 @@ def _read(
             read_many(
                 reads, options,
                 check=lambda i, answer, mine=mine: check(mine[i], answer),  # type: ignore[misc]
-                take=lambda i, answer, mine=mine: take(mine[i], answer),  # type: ignore[misc]
+                take=lambda came, mine=mine: take([(mine[i], answer) for i, answer in came]),  # type: ignore[misc]
             )  # fmt: skip
             continue
         for number in mine:
@@ -181,7 +183,7 @@ def _read(
             for _ in range(MOST_WRONG):  # `check` raises in the end
                 (answer,) = filesystem.read_ranges(request.found.url, [(request.start, request.stop)], options)
                 if not check(number, memoryview(answer)):
-                    take(number, memoryview(answer))
+                    take([(number, memoryview(answer))])
                     break
 
 
@@ -193,21 +195,24 @@ def _distinct(options: Sequence[Options]) -> list[Options]:
     return found
 
 
-def _requests(cache: PageCache, found: PagedObject, pages: I64, gap: int) -> list[_Request]:
-    """Claims the absent ones of these pages, and the absent ones between them; returns the requests for them."""
+def _requests(cache: PageCache, found: PagedObject, pages: I64, gap: int, first: int) -> list[_Request]:
+    """Claims the absent ones of these pages, and the absent ones between them; returns the requests for them.
+
+    The requests are numbered from `first` on.
+    """
     cached = found.cached
     mine = cache.claim(cached, distinct(pages))
     try:
         present = (cached.generations[mine] & 1) == 1
         cache.release(cached, mine[present])
         mine = mine[~present]
-        return _merged(cache, found, mine, gap) if len(mine) else []
+        return _merged(cache, found, mine, gap, first) if len(mine) else []
     except BaseException:
         cache.release(cached, mine)
         raise
 
 
-def _merged(cache: PageCache, found: PagedObject, mine: I64, gap: int) -> list[_Request]:
+def _merged(cache: PageCache, found: PagedObject, mine: I64, gap: int, first: int) -> list[_Request]:
     """The requests for claimed pages; claims the absent ones between them too."""
     cached = found.cached
     size = cached.shape.page_bytes
@@ -225,35 +230,39 @@ def _merged(cache: PageCache, found: PagedObject, mine: I64, gap: int) -> list[_
         between = cache.claim(cached, between)
     cuts = np.searchsorted(made.index, np.arange(1, len(made)))
     parts = np.split(mine, cuts), np.split(between, np.searchsorted(between * size, made.starts[1:]))
-    return [_Request(found, *each) for each in zip(made.starts.tolist(), made.stops.tolist(), *parts, strict=True)]
+    each = zip(made.starts.tolist(), made.stops.tolist(), *parts, strict=True)
+    return [_Request(number, found, *one) for number, one in enumerate(each, first)]
 
 
-def _keep(cache: PageCache, request: _Request, answer: memoryview, *, seconds: float) -> None:
-    """Writes and publishes the pages of an answer; nothing is evicted for those between the wanted ones."""
-    cached, pages = request.found.cached, request.pages
-    between = request.between[(cached.generations[request.between] & 1) == 0]
-    if len(between):
-        wrong = request.wrong(between, answer)
-        right = np.setdiff1d(between, wrong) if wrong else between
-        if len(right) and cache.make_room(cached.entry_bytes(right), evict=False):
-            pages = np.sort(np.concatenate([pages, right]))  # in one write: most of them are neighbours
-    _write(cache, request, answer, pages, seconds=seconds)
+def _keep(cache: PageCache, arrived: Sequence[tuple[_Request, memoryview]], *, seconds: float) -> None:
+    """Writes the pages of answers of one object, and publishes them together: room for wanted ones is reserved.
 
-
-def _write(cache: PageCache, request: _Request, answer: memoryview, pages: I64, *, seconds: float) -> None:
-    """Writes and publishes claimed pages, for which room is reserved."""
-    cached = request.found.cached
+    Nothing is evicted for those that lie between them.
+    """
+    found = arrived[0][0].found
+    cached = found.cached
+    every = np.concatenate([request.pages for request, _ in arrived])
     published = False
     try:
-        cached.write((start, request.content(start, stop - 1, answer)) for start, stop in runs(pages))
-        cached.keep(pages, seconds)
-        cache.publish(cached, pages)
-        request.found.checked[pages] = cached.generations[pages]
-        PAGES.add("pages_fetched", len(pages))
+        parts = []
+        for request, answer in arrived:
+            pages = request.pages
+            between = request.between[(cached.generations[request.between] & 1) == 0]
+            wrong = request.wrong(between, answer) if len(between) else []
+            right = np.setdiff1d(between, wrong) if wrong else between
+            if len(right) and cache.make_room(cached.entry_bytes(right), evict=False):
+                every = np.concatenate([every, right])
+                pages = np.sort(np.concatenate([pages, right]))  # in one write: most of them are neighbours
+            parts += [(start, request.content(start, stop - 1, answer)) for start, stop in runs(pages)]
+        cached.write(parts)
+        cached.keep(every, seconds)
+        cache.publish(cached, every)
+        found.checked[every] = cached.generations[every]
+        PAGES.add("pages_fetched", len(every))
         published = True
     finally:
         if not published:
-            cache.give_up(cached, pages, cached.entry_bytes(pages))
+            cache.give_up(cached, every, cached.entry_bytes(every))
 
 
 def _damaged(request: _Request, page: int, seen: Sequence[int]) -> StoreError:

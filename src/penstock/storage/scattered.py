@@ -60,12 +60,13 @@ def read_scattered(
                 members.append(inside)
                 known.append(pages)
 
-    def take(number: int, data: memoryview) -> None:
-        begin = reads[number].start
-        mine = members[number]
-        spans = (starts[mine] - begin).tolist(), (stops[mine] - begin).tolist()
-        for i, start, stop in zip(mine.tolist(), *spans, strict=True):
-            out[i] = bytes(data[start:stop])
+    def take(came: Sequence[tuple[int, memoryview]]) -> None:
+        for number, data in came:
+            begin = reads[number].start
+            mine = members[number]
+            spans = (starts[mine] - begin).tolist(), (stops[mine] - begin).tolist()
+            for i, start, stop in zip(mine.tolist(), *spans, strict=True):
+                out[i] = bytes(data[start:stop])
 
     def check(number: int, data: memoryview) -> str:
         pages = known[number]
@@ -75,7 +76,8 @@ def read_scattered(
         read_many(reads, options, check=check, take=take)
         return out
     for number, read in enumerate(reads):
-        take(number, memoryview(filesystem.read_ranges(read.url, [(read.start, read.stop or 0)], options)[0]))
+        (data,) = filesystem.read_ranges(read.url, [(read.start, read.stop or 0)], options)
+        take([(number, memoryview(data))])
     return out
 
 
