@@ -136,7 +136,8 @@ def test_pipelines_parquet_datasets_and_prompts_in_groups(tmp_path: Path) -> Non
         assert documents(tmp_path / name / "one") == documents(tmp_path / name / "many"), name
         for number in (0, one.documents // 2, one.documents - 1):
             first, second = (TokenStore(tmp_path / name / kind).locate(number) for kind in ("one", "many"))
-            assert (first["file"], first["line"]) == (second["file"], second["line"]), name
+            for fact in ("file", "line", "pipeline_row"):
+                assert first.get(fact) == second.get(fact), name
     for name, records in {"lines": tmp_path / "a.jsonl", "records": dataset}.items():
         ps.prepare_prompts(records, engine, tmp_path / name / "one", show_progress=False)
         ps.prepare_prompts(records, engine, tmp_path / name / "many", group_bytes=20_000, show_progress=False)

@@ -86,7 +86,7 @@ def test_prompts_of_a_filtered_pipeline_are_only_those_it_keeps(tmp_path: Path) 
     assert made.documents == 3
     rows = ps.open_store(tmp_path / "out").rows().read(np.arange(3))
     assert [bytes(r[:-1].tolist()).decode() for r in rows["input_ids"]] == [f"N: {n} A: t{n}" for n in (2, 5, 11)]
-    assert ps.open_store(tmp_path / "out").definition.origin.locate(1)["line"] == 6
+    assert ps.open_store(tmp_path / "out").definition.origin.locate(1)["pipeline_row"] == 5
 
 
 def test_prompts_of_a_pipeline_that_skips_errors_list_them(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import count
 from operator import index
 from typing import Any, NamedTuple, SupportsIndex, overload
@@ -131,8 +132,20 @@ class KeptRows:
         self.size = plan.root.size
         self.budget = plan.ledger.budget
 
+    @cached_property
+    def _first(self) -> Plan:
+        return self._plan()
+
     def _plan(self) -> Plan:
         return build(self.definition, on_reject="drop")
+
+    def locate(self, index: int) -> dict[str, Any]:
+        """Where the row at a position comes from. Reads no row: a kept row is the one that was planned there."""
+        root, position = self._first.root, np.array([index])
+        return root.explain(root.pick(position, 0).with_slot(position))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_first"}
 
     def blocks(self, start: int = 0, rows: int = 1024, stop: int | None = None) -> Iterator[KeptBlock]:
         """The kept rows of positions from `start` up to `stop` or the end. Builds its own plan and ledger."""

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from penstock.core import local_files
 from penstock.core.columns import Columns, Ragged
-from penstock.core.errors import StoreError, UsageError
+from penstock.core.errors import PenstockError, StoreError, UsageError
 from penstock.core.hashing import content_id
 from penstock.preparation.output import checked_place
 from penstock.preparation.run import check_budget, prepare, source_id
-from penstock.sources.base import TextSource
+from penstock.sources.base import LocatesRows, TextSource
 from penstock.sources.tokens import TokenStore
 from penstock.storage import cache_entries, objects
 from penstock.storage.filesystem import local_only, scheme
@@ -75,9 +75,21 @@ def cached_store(
     plain |= resolved.policy() if isinstance(resolved, BaseTokenizer) else {}
     key = content_id([*source_id(source), orjson.dumps(resolved.identity()), orjson.dumps(plain)])
     if isinstance(root, str):
-        return _stored_remotely(source, resolved, objects.join(root, "tokens", key), settings)
-    fill = partial(prepare, source, resolved, **settings)
-    return kept_store(root, key, fill, settings.get("budget"), cache_entries.limit_of(limit))
+        store = _stored_remotely(source, resolved, objects.join(root, "tokens", key), settings)
+    else:
+        fill = partial(prepare, source, resolved, **settings)
+        store = kept_store(root, key, fill, settings.get("budget"), cache_entries.limit_of(limit))
+    store.place_of_row = partial(place, source)
+    return store
+
+
+def place(source: TextSource, row: int) -> dict[str, Any]:
+    """The provenance of a row that was prepared, as far as its source still knows it."""
+    try:
+        facts = source.locate(row) if isinstance(source, LocatesRows) else {}
+    except PenstockError:  # moved or changed since: the tokens are still those of this row
+        return {}
+    return {name: fact for name, fact in facts.items() if name != "source"}
 
 
 def kept_store(
@@ -144,6 +156,8 @@ class CachedStore(TokenStore):
                     raise
                 cache_entries.discard(folder, mark)
         fresh.__dict__.update(_folder=folder, _make=make, _lock=lock, _mark=cache_entries.mark(folder / NAME))
+        if (known := self.__dict__.get("place_of_row")) is not None:
+            fresh.place_of_row = known
         self._end_use()
         self.__dict__ = fresh.__dict__
 
@@ -195,8 +209,8 @@ class CachedStore(TokenStore):
         return quick or (lambda a, b: self.gather(starts[a:b], length))
 
     def locate(self, index: int) -> dict[str, Any]:
-        place: dict[str, Any] = self._mended(super().locate, index)
-        return place
+        facts: dict[str, Any] = self._mended(super().locate, index)
+        return facts
 
 
 def _check_files(store: TokenStore) -> None:

@@ -7,6 +7,7 @@ evicted and repaired as the stores of `.tokenize()`. Reading a row maps a file: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from penstock.core.sizes import size
 from penstock.plan.build import build
 from penstock.plan.definition import Definition
 from penstock.plan.row_source import KeptRows
-from penstock.preparation.cache import cache_folder, kept_store
+from penstock.preparation.cache import cache_folder, kept_store, place
 from penstock.preparation.kept_columns import ColumnKind, kinds_of
 from penstock.preparation.maker import Made
 from penstock.preparation.pipeline_texts import ROW, AllColumns, PipelineTexts
@@ -35,6 +36,7 @@ from penstock.steps.renumbered import refuse_moved
 from penstock.storage import cache_entries
 
 _BLOCK = 1024
+_OF_STORE = ("shard", "document", "document_in_shard", "start", "tokens", "byte")
 
 
 def cached_rows(definition: Definition, cache_dir: Any, show: bool | None) -> Definition:
@@ -51,6 +53,7 @@ def cached_rows(definition: Definition, cache_dir: Any, show: bool | None) -> De
     root = cache_folder(cache_dir) / "rows"
     key = content_id(["rows 1", rows.fingerprint(), on_error])
     store = kept_store(root, key, fill, budget, cache_entries.limit_of(None))
+    store.place_of_row = partial(place, rows)
     return Definition(CachedRows(store), (), definition.rank, definition.world, definition.sharded)
 
 
@@ -137,8 +140,9 @@ class CachedRows:
         return {"kind": "cached rows", "records": len(self), "bytes": self.store.manifest.bytes}
 
     def locate(self, index: int) -> dict[str, Any]:
-        place = self.store.locate(index)
-        return {"row": index, "cached_row": place.get("line", index + 1) - 1}
+        found = self.store.locate(index)
+        facts = {name: fact for name, fact in found.items() if name not in _OF_STORE}
+        return {"row": index, "cached_row": facts.pop("pipeline_row", index)} | facts
 
 
 class _Rows:

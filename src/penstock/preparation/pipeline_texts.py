@@ -191,6 +191,10 @@ class PipelineTexts:
     def describe(self) -> dict[str, Any]:
         return {"kind": "pipeline rows", "files": 1, "records": self.rows.size}
 
+    def locate(self, index: int) -> dict[str, Any]:
+        """The provenance of a row of the pipeline, as `loader.why` has it."""
+        return self.rows.locate(index)
+
     def fingerprint(self) -> str:
         """Covers the pipeline and the code of its functions; not `budget=`, which does not change the texts."""
         return self._fingerprint

@@ -304,6 +304,13 @@ class StampedSource(FileSource, Protocol):
 
 
 @runtime_checkable
+class LocatesRows(Protocol):
+    """A `TextSource` that knows where each of its rows comes from."""
+
+    def locate(self, index: int) -> dict[str, Any]: ...
+
+
+@runtime_checkable
 class TextColumnSource(TextSource, Protocol):
     """A `TextSource` that says which column `iterate` reads; None when several fields were chosen and it cannot."""
 

@@ -57,6 +57,9 @@ class TokenStore(TokenStream):
     [[8, 9]]
     """
 
+    place_of_row: Callable[[int], dict[str, Any]] | None = None
+    """Where a row of the pipeline that this store was prepared from comes from; unknown in other processes."""
+
     def __init__(self, path: str | os.PathLike[str], *, verify: str = "first-touch") -> None:
         if verify not in VERIFY:
             raise UsageError(
@@ -133,17 +136,18 @@ class TokenStore(TokenStream):
         part = int(self.manifest.shards.of_document(np.array([number]))[0])
         start = int(self.starts(np.array([number]))[0])
         first = self._shard(part).header.section("tokens").offset
-        return {
+        facts = {
             "shard": self.manifest.shards[part].name,
             "document": number,
             "document_in_shard": number - int(self._documents[part]),
             "start": start,
             "tokens": int(self.lengths(np.array([number]))[0]),
             "byte": first + (start - int(self._bounds[part])) * self._dtype.itemsize,
-        } | self._origin(number, part)
+        }
+        return facts | {name: fact for name, fact in self._origin(number, part).items() if name not in facts}
 
     def _origin(self, number: int, part: int) -> dict[str, Any]:
-        """File and line of the document's source text, if the store recorded them."""
+        """File and line of the document's source text, if the store recorded them; or its row in a pipeline."""
         found = {s.name: self._read_column(s, np.array([number])) for s in self.manifest.columns if s.name in _ORIGIN}
         if len(found) != len(_ORIGIN):
             return {}
@@ -151,6 +155,8 @@ class TokenStore(TokenStream):
         names = self.manifest.metadata.get("files")
         known = names if isinstance(names, list) else []
         line += self.manifest.lines_before(part)
+        if names == []:  # what was prepared had rows, not files
+            return {"pipeline_row": line - 1} | ({} if self.place_of_row is None else self.place_of_row(line - 1))
         return {"file": str(known[file]) if 0 <= file < len(known) else file, "line": line}
 
     def read(self, indices: NDArray[np.int64]) -> Columns:

@@ -114,7 +114,7 @@ def test_threads_ranks_and_resume_do_not_change_batches(texts: list[str], tokeni
     assert np.array_equal(rest[: len(want[3:]) * 8], np.concatenate(want[3:]))
     assert np.array_equal(stacked(make().batch_at(5)), want[5])
     why = make(shuffle=False).why(1, row=2)
-    assert why["from"]["line"] == 11  # rows count from 0, lines from 1
+    assert why["from"]["pipeline_row"] == 10
     with pytest.raises(StateError, match="state of this very pipeline"):
         make(dataset_name=texts[1:]).load_state_dict(state)
 
