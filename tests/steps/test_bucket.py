@@ -126,7 +126,10 @@ WRONG = {
         lambda: ps.from_arrays({"x": [1]}).bucket([4], 1).to_numpy(),
         "documents of tokens right before .bucket()",
     ),
-    "map": (lambda: tokens([3]).map(dict).bucket([4], 1).to_numpy(), "documents of tokens right before .bucket()"),
+    "map": (
+        lambda: tokens([3]).map(dict).bucket([4], 1).to_numpy(),
+        ".map() and what changes records before .tokenize(); after .bucket() come only .map_batches()",
+    ),
     "two": (lambda: tokens([3]).bucket([4], 1).batch(2).to_numpy(), "one .bucket() in a pipeline"),
     "after": (lambda: tokens([3]).bucket([4], 1).shuffle().to_numpy(), ".shuffle() before .bucket()"),
     "blocks": (lambda: tokens([3]).shuffle(block=2).bucket([4], 1).to_numpy(), ".shuffle(seed) without block"),

@@ -14,9 +14,11 @@ import penstock as ps
 from penstock import Pipeline
 from penstock.core.columns import Ragged
 from penstock.plan.build import build
+from penstock.plan.estimate import orders_of
 from penstock.sources import token_documents
 from penstock.store.manifest import write_manifest
 from penstock.store.writer import ShardWriter
+from penstock.testing import assert_elastic, assert_exact_resume
 from penstock.testing.resume import assert_same_batches, batches
 from tests.storage.remote_stores import upload
 
@@ -97,8 +99,86 @@ def test_windows_and_packs_are_those_of_one_source_with_these_documents(name: st
             assert_same_rows(make().pack(length, **option), one.pack(length, **option))
 
 
+@pytest.mark.usefixtures("_tables")
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("name", CHOSEN)
+def test_planned_batches_are_those_of_one_source_with_these_documents(name: str, shuffled: bool) -> None:
+    def planned(pipeline: Pipeline) -> list[Pipeline]:
+        rows = pipeline.shuffle(seed=5) if shuffled else pipeline
+        return [
+            rows.bucket([8, 20], batch_size=7, remainder="short"), rows.batch_tokens(150, overlong="drop"),
+            rows.batch_tokens(120, shapes=[16, 40], static=True), rows.bucket([16], sizes=[6, 3]).shard(1, 2),
+        ]  # fmt: skip
+
+    for here, there in zip(planned(CHOSEN[name]()), planned(written(CHOSEN[name]())), strict=True):
+        one, other = here.to_numpy(threads=0), there.to_numpy(threads=0)
+        assert len(one) == len(other) > 3
+        for _ in range(2):  # epochs
+            assert list(map(_rows, one)) == list(map(_rows, other))
+
+
+def _rows(batch: dict[str, Any]) -> list[Any]:
+    return [batch[name].tolist() for name in ("input_ids", "labels", "valid", "valid_labels")]
+
+
+def recordings(lengths: list[int], first: int) -> Pipeline:
+    rows = [np.arange(n) + 1000 * i for i, n in enumerate(lengths, first)]
+    labels = [np.where(row % 3 > 0, row, -100) for row in rows]
+    numbers = np.arange(first, first + len(rows))
+    return ps.from_arrays({"input_ids": Ragged.of(rows), "labels": Ragged.of(labels), "n": numbers})
+
+
+def test_planned_batches_of_chosen_records_of_other_sources() -> None:
+    made = ps.concat([recordings([3, 9, 4, 2, 8], 0).skip(1), recordings([5, 1, 7, 6], 5)])
+    seen = []
+    for batch in made.shuffle(seed=2).bucket([5], 2, remainder="short").to_numpy(threads=0):
+        for ids, mask, n in zip(batch["input_ids"], batch["attention_mask"], batch["n"].tolist(), strict=True):
+            assert ids[mask > 0].tolist() == [1000 * n + k for k in range(int(mask.sum()))]
+            seen.append((n, int(mask.sum())))
+        labels = batch["labels"][batch["valid"]]
+        assert int(batch["valid_labels"]) == (labels != -100).sum()
+    assert sorted(seen) == [(1, 9), (2, 4), (3, 2), (4, 8), (5, 5), (6, 1), (7, 7), (8, 6)]
+    with shown(r"(?s)documents of tokens right before .bucket\(\).*records of arrays.*put .tokenize"):
+        ps.concat([made.drop("n").take(2), ps.from_arrays({"x": [1]})]).bucket([5], 2).to_numpy()
+
+
+def test_the_law_of_planned_batches(tmp_path: Path) -> None:
+    parts = [weighted(tmp_path, 0, trained=True), weighted(tmp_path, 60, trained=True).filter(later, exact=True)]
+
+    def make(budget: int) -> Pipeline:
+        return ps.concat(parts).skip(3).shuffle(seed=7).batch_tokens(budget, overlong="truncate")
+
+    assert_exact_resume(lambda: make(200))
+    assert_elastic(lambda _: make(200), batch=1, worlds=(1, 2, 3, 4), threads=(0, 1, 2))
+    loader = make(200).to_numpy(threads=0)
+    batch, number = loader.batch_at(2), 0
+    at = loader.why(2, number)["from"]
+    found = parts[at["concat_source"]].definition.origin.read(np.array([at["document"]]))["document"] if at else None
+    assert found is not None and batch["document"][number] == found[0]
+    trained = [int((batch["labels"][row] != -100).sum()) for row in range(len(batch["labels"]))]
+    assert int(batch["valid_labels"]) == sum(trained)
+    ranks = [make(200).shard(rank, 3).to_numpy(threads=0).batch_at(2) for rank in range(3)]
+    assert {int(part["valid_labels"]) for part in ranks} == {sum(trained)}
+
+
+def test_plans_of_planned_batches(tmp_path: Path) -> None:
+    stores = ps.concat([weighted(tmp_path, 0).take(40), weighted(tmp_path, 60)]).shuffle(seed=1).batch_tokens(100)
+    assert len(orders_of(build(stores.definition).root)) == 2
+    assert "batches of .batch_tokens()" in str(stores.plan())
+    made = ps.concat([many(), few().skip(5)]).shuffle(seed=1).bucket([8, 20], batch_size=6, remainder="short")
+    root = build(made.definition).root
+    records = np.concatenate([root.batch_plan.batches(np.array([n]), 0).records for n in range(root.size)])
+    read = [np.zeros(0, np.int64)] * 2
+    for leaf, starts, lengths, *_ in root.reads(root.batch_plan.picks(records, 0)):
+        read[leaf.number] = np.concatenate([read[leaf.number], *map(np.arange, starts, starts + lengths)])
+    total = [sum(len(record["input_ids"]) for record in one.rows()) for one in (many(), few().skip(5))]
+    assert [len(np.unique(one)) for one in read] == [len(one) for one in read] == total
+
+
 def test_child_processes_make_the_same_batches() -> None:
     make = CHOSEN["nested"]
+    planned = make().shuffle(seed=3).batch_tokens(100)
+    assert_same_batches(batches(planned.to_numpy(threads=0), 6), batches(planned.to_numpy(workers=2), 6))
     for cut in (make().windows(16), make().pack(32)):
         rows = cut.shuffle(seed=3).batch(8)
         assert_same_batches(batches(rows.to_numpy(threads=0), 6), batches(rows.to_numpy(workers=2), 6))

@@ -29,11 +29,15 @@ CASES = {
     ),
     "take after a budget": (
         lambda: tokens().batch_tokens(200).take(3).to_numpy(),
-        [".take() before .batch_tokens()", "put .take() before .tokenize()"],
+        [".take() before .batch_tokens()", "put .take() first: .take(), .sample()"],
     ),
-    "take before a budget": (
-        lambda: tokens().take(1).batch_tokens(200).to_numpy(),
-        ["right before .batch_tokens(), and at most a .shuffle() between", ".map() and the like before .tokenize()"],
+    "a function before a budget": (
+        lambda: tokens().enumerate().batch_tokens(200).to_numpy(),
+        ["a step that changes documents before it", ".map() and what changes records before .tokenize()"],
+    ),
+    "a shuffle too early for a budget": (
+        lambda: tokens().shuffle(seed=1).take(1).batch_tokens(200).to_numpy(),
+        [".shuffle() or penstock.mix() of documents", "put one .shuffle() right before .batch_tokens()"],
     ),
     "shuffle after a bucket": (
         lambda: tokens().bucket([200], 1).shuffle().to_numpy(),

@@ -176,7 +176,7 @@ def orders_of(node: Node) -> list[Order]:
     if isinstance(node, Mixed):
         return [order for child in node.children for order in orders_of(child)]
     if node.batch_plan is not None:
-        return [Order("global" if node.batch_plan.shuffle else "file order")]
+        return [Order("global" if node.batch_plan.shuffle else "file order") for _ in node.leaves()]
     if isinstance(node, Shuffled):
         return [_order(node)]
     return orders_of(node.child) if isinstance(node, WrapperNode) else [Order("file order")]

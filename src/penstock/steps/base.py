@@ -211,6 +211,9 @@ def _short(value: Any) -> str:
 
 
 def rows_before(verb: str, other: str = "") -> str:
-    """What to do instead of steps between documents and a plan over all of them."""
-    steps = f".{other}()" if other else ".take(), .filter(), .map() and the like"
-    return f"put {steps} before .tokenize(); after .{verb}() come only .map_batches(), .pad() and outputs"
+    """What to do instead of steps between documents and a plan over all of them, or after it."""
+    early = f"put .{other}() first: " if other else ""
+    return (
+        f"{early}.take(), .sample(), .filter(exact=True), penstock.concat() and the like before .{verb}(), .map() and "
+        f"what changes records before .tokenize(); after .{verb}() come only .map_batches(), .pad() and outputs"
+    )

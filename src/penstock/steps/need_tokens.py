@@ -1,4 +1,4 @@
-"""The tokens that `windows` and `pack` are planned over: documents of token sources, in an order that stays.
+"""The documents that `windows`, `pack`, `bucket` and `batch_tokens` are planned over, in an order that stays.
 
 Steps that choose or arrange full documents may come before them: `concat`, `interleave`, `filter(exact=True)`, `split`,
 `sample`, `take`, `skip`, `repeat(n)`. What changes documents, or arranges them differently in each epoch, may not.
@@ -20,7 +20,7 @@ from penstock.steps.node import Node, Reads, SourceNode, WrapperNode
 from penstock.steps.picks import I64
 
 
-def need_tokens(child: Node, verb: str) -> TokenSource:
+def need_tokens(child: Node, verb: str, fix: str = "") -> TokenSource:
     """The documents right before `.verb()`; refuses anything else, and says what to write instead."""
     if isinstance(child, SourceNode) and isinstance(child.source, TokenSource):
         return child.source
@@ -33,14 +33,7 @@ def need_tokens(child: Node, verb: str) -> TokenSource:
             got=f"records of {', '.join(sorted(kinds))}",
             fix=f"put .tokenize(...) before .{verb}(), and .shuffle(), .take() and the rest after it",
         )
-    if child.facts.rejects:
-        _refuse(verb, ".filter(), .dedup() or .skip_errors()", "use .filter(..., exact=True), which leaves rows out")
-    if child.facts.moves or child.size is None:
-        got = "an endless sequence" if child.size is None else ".shuffle() or penstock.mix()"
-        _refuse(verb, f"{got} of documents", f"put it after .{verb}(); .repeat(n) and penstock.concat() may stay")
-    if not _only_chosen(child):
-        store = f'pipeline.write("folder", "store"), then open_store("folder").{verb}(...)'
-        _refuse(verb, "a step that changes documents", f"put it after .{verb}(), or write the documents once: {store}")
+    need_chosen(child, verb, fix)
 
     def records(documents: I64) -> Records:
         picks = child.pick(documents, 0)
@@ -52,6 +45,21 @@ def need_tokens(child: Node, verb: str) -> TokenSource:
 
     in_full = isinstance(child, Concatenated) and all(isinstance(one, SourceNode) for one in child.children)
     return TokenDocuments(sources, child.size or 0, None if in_full else records, locate)
+
+
+def need_chosen(child: Node, verb: str, fix: str = "") -> None:
+    """Refuses rows that are not records of the sources as they are, in an order that stays; `fix` says what to do."""
+    if child.facts.rejects:
+        _refuse(verb, ".filter(), .dedup() or .skip_errors()", "use .filter(..., exact=True), which leaves rows out")
+    if child.facts.moves or child.size is None:
+        got = "an endless sequence" if child.size is None else ".shuffle() or penstock.mix()"
+        _refuse(
+            verb, f"{got} of documents", fix or f"put it after .{verb}(); .repeat(n) and penstock.concat() may stay"
+        )
+    if not _only_chosen(child):
+        store = f'pipeline.write("folder", "store"), then open_store("folder").{verb}(...)'
+        before = fix or f"put it after .{verb}()"
+        _refuse(verb, "a step that changes documents", f"{before}, or write the documents once: {store}")
 
 
 def token_reads(

@@ -32,10 +32,12 @@ from penstock.steps import loss_runs
 from penstock.steps.base import Context, Step, rows_before
 from penstock.steps.batch import Batch
 from penstock.steps.facts import Bounds
+from penstock.steps.need_tokens import need_chosen, need_tokens
 from penstock.steps.node import Node, SourceNode, WrapperNode
 from penstock.steps.pad import Pad
 from penstock.steps.picks import I64, BlockLayout, Epoch, Picks
 from penstock.steps.shuffle import Shuffled
+from penstock.store.gather import by_part
 
 
 class _Each(Batch):
@@ -84,17 +86,53 @@ class PlannedStep(Step):
         if shuffled is not None and (shuffled.step.block is not None or shuffled.step.lanes is not None):
             got = f"block={shuffled.step.block}, lanes={shuffled.step.lanes}"
             raise UsageError(f".shuffle(seed) without block and lanes before .{self.name}()", got=got)
-        source = leaf.source if isinstance(leaf, SourceNode) else None
-        measure = None if source is None else measure_of(source)
-        if not isinstance(leaf, SourceNode) or measure is None:
-            raise UsageError(
-                f"documents of tokens right before .{self.name}(), and at most a .shuffle() between",
-                got="another step" if source is None else f"records of {source.describe().get('kind', 'a source')}",
-                fix=rows_before(self.name) if source is None else f"put .tokenize(...) before .{self.name}()",
-            )
+        documents = need_lengths(leaf, self.name)
         key = randomness.key(context.seed, self.name, context.place) if shuffled is None else shuffled.base
-        made = self.plan(lambda a, b: measure(np.arange(a, b)), len(leaf.source), key)
-        return PlannedBatches(leaf, cast("PlannedOptions", self), made, measure, shuffle=shuffled is not None)
+        measure = documents.measure
+        made = self.plan(lambda a, b: measure(np.arange(a, b)), documents.size, key)
+        return PlannedBatches(leaf, cast("PlannedOptions", self), made, documents, shuffle=shuffled is not None)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents that batches are planned over, by their positions in the node that they come from."""
+
+    size: int
+    measure: Callable[[I64], I64]
+    source: Source | None  # with tokens and loss masks by these positions, if it is one token source
+    dtype: np.dtype[Any]
+
+
+def need_lengths(child: Node, verb: str) -> Documents:
+    """The documents right before `.verb()`; refuses what has no known lengths, or no order that stays."""
+    leaves = list(child.leaves())
+    measures = [measure_of(leaf.source) for leaf in leaves]
+    known = [measure for measure in measures if measure is not None]
+    if len(known) < len(measures):
+        kinds = {str(leaf.source.describe().get("kind", "a source")) for leaf in leaves}
+        raise UsageError(
+            f"documents of tokens right before .{verb}()",
+            got=f"records of {', '.join(sorted(kinds))}",
+            fix=f"put .tokenize(...) before .{verb}()",
+        )
+    if isinstance(child, SourceNode):
+        return Documents(len(child.source), known[0], child.source, _dtype_of(child.source))
+    moved = child.facts.moves and not child.facts.rejects
+    fix = f"put one .shuffle() right before .{verb}(), after the other steps" if moved else rows_before(verb)
+    if all(isinstance(leaf.source, TokenSource) for leaf in leaves):
+        tokens = need_tokens(child, verb, fix)
+        return Documents(len(tokens), tokens.lengths, tokens, tokens.dtype)
+    need_chosen(child, verb, fix)
+
+    def measure(documents: I64) -> I64:
+        picks = child.pick(documents, 0)
+        out = np.empty(len(documents), np.int64)
+        source = np.zeros(len(out), np.int64) if picks.leaf is None else picks.leaf - leaves[0].number
+        for k, where in by_part(source):
+            out[where] = known[k](picks.record[where])
+        return out
+
+    return Documents(child.size or 0, measure, None, np.result_type(*(_dtype_of(leaf.source) for leaf in leaves)))
 
 
 def measure_of(source: Source) -> Callable[[I64], I64] | None:
@@ -135,35 +173,35 @@ class PlannedBatches(WrapperNode):
 
     def __init__(
         self,
-        child: SourceNode,
+        child: Node,
         step: PlannedOptions,
         plan: BucketPlan | BudgetPlan,
-        measure: Callable[[I64], I64],
+        documents: Documents,
         shuffle: bool,
     ) -> None:
         super().__init__(child)
-        self.step, self.plan, self.measure, self.shuffle = step, plan, measure, shuffle
-        self.source = child.source
+        self.step, self.plan, self.shuffle = step, plan, shuffle
+        self.documents, self.measure = documents, documents.measure
         self.size = plan.n_batches
         if self.size == 0:
             raise UsageError(
                 f"at least one batch in .{step.name}()",
-                got=f"none from {len(child.source)} records",
+                got=f"none from {documents.size} records",
                 fix='smaller batches, remainder="short", or records that fit',
             )
         self.fixed = plan.static if isinstance(plan, BudgetPlan) else plan.remainder == "pad"
         self.cut = isinstance(plan, BudgetPlan) and plan.overlong == "truncate"
         self.balance = step.balance
-        self.rows = max(1, len(child.source) // self.size)  # of a step, on average
-        self.runs = loss_runs.runs_of(child.source)
+        self.rows = max(1, documents.size // self.size)  # of a step, on average
+        self.runs = loss_runs.runs_of(documents.source)
         bounds = self.facts.bounds
-        if not isinstance(child.source, TokenSource):
-            bounds = Bounds.of(_dtype_of(child.source))
+        if not isinstance(documents.source, TokenSource):
+            bounds = Bounds.of(documents.dtype)
         if bounds != Bounds():
             bounds = bounds.with_labels(step.pad_id)
         ids = self.facts.ids | {"input_ids", "labels"}
         self.facts = replace(self.facts, ids=ids, bounds=bounds, per_batch=_LabelCount())
-        self.labelled = not {"labels", "attention_mask"}.isdisjoint(child.columns)
+        self.labelled = any({"labels", "attention_mask"} & {*leaf.columns} for leaf in child.leaves())
         self._pads: dict[int, Pad] = {}
         self.batch_plan = self
 
@@ -177,8 +215,8 @@ class PlannedBatches(WrapperNode):
         return self.picks(self.batches(position, number).records, number)
 
     def picks(self, records: I64, epoch: int) -> Picks:
-        """A record comes once in an epoch, so its number is also its row's number in the run."""
-        return Picks(records, epoch, slot=records + epoch * len(self.source))
+        """A document comes once in an epoch, so its number is also its row's number in the run."""
+        return self.child.pick(records, epoch).with_slot(records + epoch * self.documents.size)
 
     def share(self, batches: BatchRecords, rank: int, world: int) -> RankRows:
         """The rows of one rank in each batch."""
@@ -234,11 +272,12 @@ class PlannedBatches(WrapperNode):
         )
 
     def count_labels(self, picks: Picks) -> int:
+        documents = picks.column("slot") % self.documents.size
+        lengths = self.lengths(documents)
         if self.labelled:
             columns, used = self.child.fetch(picks)
-            return loss_runs.count_labels(self.padded(columns, used, int(self.lengths(picks.record).max(initial=1))))
-        lengths = self.lengths(picks.record)
+            return loss_runs.count_labels(self.padded(columns, used, int(lengths.max(initial=1))))
         if self.runs is not None:
             after_first = np.maximum(lengths - 1, 0)
-            return int(loss_runs.trained_counts(self.runs(picks.record), np.ones_like(lengths), after_first).sum())
+            return int(loss_runs.trained_counts(self.runs(documents), np.ones_like(lengths), after_first).sum())
         return int(np.maximum(lengths - 1, 0).sum())
