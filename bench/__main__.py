@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NOT = ("against", "common", "figures", "hot_paths", "mds_peer", "plots")
+NOT = ("against", "common", "figures", "hot_paths", "mds_peer", "peers", "plots")
 NAMES = sorted(p.stem for p in HERE.glob("*.py") if not p.stem.startswith("_") and p.stem not in NOT)
 
 

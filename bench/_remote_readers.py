@@ -1,7 +1,7 @@
 """Two epochs of rows of tokens from an object store, cold and warm, by one library: run as a program of its own.
 
 `python -P _remote_readers.py NAME JOB`, where JOB is JSON; prints what the epochs took as JSON. Libraries other than
-Penstock need an environment of their own (see `bench.mds_peer`), so this file imports nothing from this repository.
+Penstock need an environment of their own (see `bench.peers`), so this file imports nothing from this repository.
 """
 
 from __future__ import annotations

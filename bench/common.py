@@ -16,6 +16,13 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+_missing: dict[str, str] = {}
+
+
+def left_out(peer: str, why: str) -> None:
+    """Prints that a peer is missing from a comparison; `save` keeps it with the results."""
+    print(f"  left out: {peer}: {why}", flush=True)
+    _missing[peer] = why
 
 
 def rate(batches: Iterable[Any], seconds: float, warm: int = 3) -> float:
@@ -131,4 +138,6 @@ def save(name: str, facts: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     facts = facts | {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "load_average": load}
+    facts["left out"] = dict(_missing)
+    _missing.clear()
     (RESULTS / f"{name}.json").write_text(json.dumps(facts, indent=1))

@@ -1,9 +1,9 @@
 """Compares MDS with mosaicml-streaming itself: its files with `read_mds`, and converted files with `StreamingDataset`.
 
-Needs an environment of its own, because the package conflicts with constraints.txt:
+The package conflicts with constraints.txt, so it runs in an environment of its own:
 
-$ python3 -m venv peers && peers/bin/pip install torch==2.13.0 mosaicml-streaming
-$ python -m bench.mds_peer peers/bin/python
+$ python -m bench.peers torch
+$ python -m bench.mds_peer
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import penstock as ps
+from bench.peers import python_with
 
 _READ = """
 import json, sys
@@ -35,8 +36,11 @@ with MDSWriter(out=sys.argv[1], columns={"tokens": "ndarray:uint16", "text": "st
 """
 
 
-def main(python: str) -> None:
-    """Writes with each side and reads with the other."""
+def main() -> int:
+    """Writes with each side and reads with the other; 1 if there is no other side."""
+    python = python_with("streaming", "MosaicML Streaming")
+    if python is None:
+        return 1
     rng = np.random.default_rng(7)
     documents = [rng.integers(0, 50257, n).tolist() for n in rng.integers(1, 700, 400).tolist()]
     offsets = np.cumsum([0, *map(len, documents)])
@@ -51,7 +55,8 @@ def main(python: str) -> None:
             subprocess.run([python, "-P", "-c", _WRITE, theirs, compression], input=text, check=True)
             assert [row["input_ids"].tolist() for row in ps.open_mds(theirs).peek(1000)] == documents
             print(f"{compression or 'plain'}: {len(documents)} documents are the same in both directions")
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(main())

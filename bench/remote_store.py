@@ -1,12 +1,8 @@
 """Windows from a token store on an S3 server: against bare requests, a local store, and other streaming libraries.
 
 A SeaweedFS server on loopback, 50 M uint16 tokens, rows of 1,024, batches of 128. MosaicML Streaming and LitData need
-an environment of their own, because their packages conflict with constraints.txt; a library that is absent or fails is
-reported as not measured, with the reason:
-
-$ python3 -m venv /tmp/peers
-$ /tmp/peers/bin/pip install torch==2.13.0 mosaicml-streaming litdata
-$ PENSTOCK_PEERS=/tmp/peers/bin/python python -m bench remote_store
+environments of their own (`python -m bench.peers torch`); a library that is absent or fails is reported as not
+measured, with the reason.
 """
 
 from __future__ import annotations
@@ -30,6 +26,7 @@ from tests.storage.servers import KEY, SECRET, Server, seaweedfs
 
 import penstock as ps
 from bench.common import judge, medians, rounds, save, table
+from bench.peers import python_with
 from penstock.core.columns import Ragged
 from penstock.storage import metrics, object_client, objects, page_fetch
 from penstock.store.manifest import write_manifest
@@ -229,11 +226,6 @@ def waits_behind(slow: Remote, local: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def peers_python() -> str | None:
-    named = os.environ.get("PENSTOCK_PEERS", "peers/bin/python")
-    return named if shutil.which(named) else None
-
-
 def reader(python: str, name: str, job: dict[str, Any], environment: dict[str, str]) -> list[dict[str, float]] | str:
     """Runs a library in a process of its own; the reason if it cannot."""
     command = [python, "-P", str(READERS), name, json.dumps(job)]
@@ -253,7 +245,6 @@ def libraries(
     server: Server, url: str, tokens: np.ndarray, store: Path, folder: Path, count: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Rows per second of processor time, cold and warm, imports not counted; and why a library was not measured."""
-    python = peers_python()
     environment = {
         "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1",
         "S3_ENDPOINT_URL": server.endpoint, "AWS_ENDPOINT_URL": server.endpoint, "TMPDIR": str(folder),
@@ -263,11 +254,12 @@ def libraries(
     jobs: dict[str, tuple[str, dict[str, Any]]] = {
         "penstock": (sys.executable, {"url": url, "options": server.options})
     }
-    absent = dict.fromkeys(PEERS, "PENSTOCK_PEERS names no Python that has it")
-    if python is not None:
-        absent = {}
+    found_in = {name: python_with(name) for name in PEERS}
+    absent = {name: "no environment has it" for name, python in found_in.items() if python is None}
+    if python := found_in["streaming"]:
         ps.convert(str(store), folder / "mds", to="mds")
         jobs["streaming"] = (python, {"url": upload(folder / "mds", server, "mds")})
+    if python := found_in["litdata"]:
         tokens.tofile(folder / "raw.bin")
         written = {"raw": str(folder / "raw.bin"), "out": str(folder / "litdata"), "chunk_bytes": 1 << 26}
         if isinstance(wrote := reader(python, "write_litdata", shared | written, environment), str):
