@@ -207,6 +207,35 @@ def test_forty_sources_with_many_changes_are_under_1_kb_and_resume_exactly(scale
     assert len(json.dumps(after(fresh, 1))) < 1024, "also late in a run"
 
 
+@pytest.mark.parametrize("count", [9, 14, 16, 20])
+def test_weights_with_all_their_digits_are_under_1_kb_beside_many_parts(count: int) -> None:
+    """Sources of several steps, weights as numbers, late in a run: what is written by name otherwise is shortened."""
+
+    def loader(kept: int = 0) -> ps.Loader:
+        rows = [ps.from_arrays({"x": np.arange(50) + 1000 * k}) for k in range(count)]
+        return ps.mix([*rows[:-1], rows[-1].skip(kept)], [1.0] * count).batch(8).to_numpy(threads=0)
+
+    first, draw = loader(), random.Random(5)
+    for _ in range(6):
+        after(first, 2)
+        first.set_weights([draw.random() for _ in range(count)])
+    late = after(first, 1)
+    late |= {"n": late["n"] + 8 * 10**12, "step": late["step"] + 10**12}
+    far = loader()
+    far.load_state_dict(states.signed(late))
+    for _ in range(6):
+        far.set_weights([draw.random() for _ in range(count)])
+        after(far, 1)
+    saved = after(far, 1)
+    assert len(json.dumps(saved)) < 1024
+    fresh = loader()
+    fresh.load_state_dict(saved)
+    assert fresh.state_dict() == saved
+    assert fresh.batch_at(far.step)["x"].tolist() == far.batch_at(far.step)["x"].tolist()
+    with pytest.raises(ps.StateError, match="other sources or steps|arguments in"):
+        loader(kept=1).load_state_dict(saved)
+
+
 @cache
 def _last_and_next(step: int) -> tuple[list[int], list[int]]:
     """Batch `step` of the run, and the next one if the weights stay."""

@@ -33,8 +33,10 @@ FORMAT = 1
 UNCHANGED = "pass the dict that state_dict() returned, unchanged"
 _MOST = 1 << 62
 FEW_PARTS = 20  # parts that are written with their names
+MOST_BYTES = 1000  # of a state whose parts are written with their names
 HISTORY_BYTES = 320  # of changes of weights that are written
 FEW_WEIGHTS = 16  # weights that are written as numbers, with all their digits
+FEW_COUNTS_BYTES = 120  # of draws that are written as numbers
 MOST_GROUPS = 120  # digests that are written of more
 
 Kind = Literal["pipeline", "stream", "stream loader", "dataset", "two loaders", "passes"]
@@ -143,7 +145,8 @@ def save(plan: Plan, ranges: StepRanges, step: int, ended: bool = False, code: s
     origin = plan.definition.origin
     if isinstance(origin, Mix) and origin.stages:
         state |= _changes(origin, ranges)
-    return write("pipeline", state)
+    made = write("pipeline", state)
+    return made if len(json.dumps(made)) <= MOST_BYTES else write("pipeline", state | {"parts": digests_of(plan.parts)})
 
 
 def _changes(mix: Mix, ranges: StepRanges) -> dict[str, Any]:
@@ -179,7 +182,7 @@ def _packed_weights(weights: Sequence[float]) -> list[float] | str:
 
 
 def _packed_counts(counts: list[int]) -> list[int] | str:
-    if len(counts) <= FEW_WEIGHTS:
+    if len(counts) <= FEW_WEIGHTS and len(json.dumps(counts)) <= FEW_COUNTS_BYTES:
         return counts
     width = max(1, -(-max(counts).bit_length() // 8))
     return b85encode(b"".join(count.to_bytes(width, "little") for count in counts)).decode()
@@ -350,8 +353,11 @@ def short_parts(parts: Sequence[tuple[str, str]]) -> list[list[str]] | dict[str,
     >>> short_parts([("source", "ab66fb93")])
     [['source', 'ab66fb93']]
     """
-    if len(parts) <= FEW_PARTS:
-        return [list(part) for part in parts]
+    return [list(part) for part in parts] if len(parts) <= FEW_PARTS else digests_of(parts)
+
+
+def digests_of(parts: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The parts in short: a digest of all names, and 12 bits of the digest of each."""
     groups = _groups(parts)
     return {"names": _digest([name for name, _ in parts]), "digests": "".join(_digest(group)[:3] for group in groups)}
 
@@ -377,8 +383,8 @@ def _differences(saved: Any, now: list[tuple[str, str]]) -> str:
     """Names what differs from the parts of a state."""
     if isinstance(saved, list):
         return differences(saved, now)
-    current = short_parts(now)
-    if not isinstance(current, dict) or saved["names"] != current["names"]:
+    current = digests_of(now)
+    if saved["names"] != current["names"]:
         return f"other sources or steps than the {len(now)} parts {now[0][0]} ... {now[-1][0]}"
     old, new = saved["digests"], current["digests"]
     changed = [
