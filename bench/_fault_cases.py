@@ -1,12 +1,16 @@
 """One loader under one fault, in a process of its own: `python -m bench._fault_cases LOADER FAULT FOLDER`.
 
-Prints a line of JSON: what the training loop saw. `bench/faults.py` starts it, waits, and looks at what is left.
+Prints a line of JSON: what the training loop saw. `bench/faults.py` starts it, waits, and looks at what is left,
+in the environment of the loader's package: other loaders cannot be imported there.
 """
 
 from __future__ import annotations
 
+import copy
+import gc
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -19,6 +23,21 @@ import numpy as np
 
 ROWS, WIDTH, BATCH, BAD = 4000, 64, 8, 2400
 STUCK_SECONDS = 3  # the timeout of loaders that have one
+
+
+def write(name: str, path: str, rows: Any) -> str:
+    """Writes rows in the format of the loader; the file that has the data."""
+    if name != "MosaicML Streaming":
+        np.save(path, rows)
+        return path
+    from streaming import MDSWriter
+
+    folder = Path(path).with_suffix("")
+    shutil.rmtree(folder, ignore_errors=True)
+    with MDSWriter(out=str(folder), columns={"x": "ndarray:int64"}) as writer:
+        for row in rows:
+            writer.write({"x": row})
+    return str(folder / "shard.00000.mds")
 
 
 class Rows:
@@ -65,6 +84,17 @@ def loader(name: str, path: str, fault: str, workers: int = 2) -> Any:
         flags.FLAGS(sys.argv[:1])
         data = grain.MapDataset.source(Rows(path, fault, width)).batch(BATCH).to_iter_dataset()
         return data.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
+    if name == "MosaicML Streaming":
+        from streaming import StreamingDataLoader, StreamingDataset
+
+        class Stream(StreamingDataset):  # type: ignore[misc]
+            def __getitem__(self, at: Any) -> Any:
+                row = super().__getitem__(at)["x"]
+                harm(int(row[0]), fault)
+                return np.repeat(row, width)
+
+        data = Stream(local=str(Path(path).with_suffix("")), shuffle=False, batch_size=BATCH, num_canonical_nodes=1)
+        return StreamingDataLoader(data, batch_size=BATCH, num_workers=workers, timeout=STUCK_SECONDS)
     options = {"batch_size": BATCH, "num_workers": workers, "timeout": STUCK_SECONDS}
     if name == "StatefulDataLoader":
         from torchdata.stateful_dataloader import StatefulDataLoader
@@ -101,16 +131,22 @@ def resumed(name: str, path: str, fault: str, state: Any, workers: int) -> Itera
 
 def play(name: str, fault: str, folder: str) -> str:
     path = str(Path(folder) / "rows.npy")
+    rows = np.repeat(np.arange(ROWS, dtype=np.int64)[:, None], WIDTH, 1)
+    data = write(name, path, rows)
     run = loader(name, path, fault)
     if fault in ("elastic resume", "changed data"):
         items = iter(run)
-        expected = [first(batch) for batch in islice(items, 8)][-1] + BATCH
-        state = states(run, items)
+        for _ in islice(items, 8):
+            pass
+        state = copy.deepcopy(states(run, items))
         if state is None:
             return "no state"
         state = json.loads(json.dumps(state)) if name == "penstock" else state
+        expected = first(next(items))
+        del run, items
+        gc.collect()
         if fault == "changed data":
-            np.save(path, np.load(path)[::-1].copy())
+            write(name, path, rows[::-1])
         found = first(next(resumed(name, path, fault, state, 2 if fault == "changed data" else 3)))
         if fault == "changed data":
             return "not noticed: other rows"
@@ -120,7 +156,7 @@ def play(name: str, fault: str, folder: str) -> str:
         seen += 1
         first(batch)
         if seen == 20 and fault == "truncated file":
-            os.truncate(path, os.path.getsize(path) // 2)
+            os.truncate(data, os.path.getsize(data) // 2)
         if fault == "parent killed" and seen == 20:
             print(json.dumps("ready"), flush=True)
             time.sleep(3600)
