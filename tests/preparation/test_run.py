@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,27 @@ def test_an_engine_that_begins_to_lie_is_caught(tmp_path: Path, bpe: Tokenizer) 
     with pytest.raises(ps.DataError, match="the same ids from gigatoken and tokenizers") as caught:
         encode._encode(chunk, encoder)
     assert "--engine reference" in str(caught.value)
+
+
+@pytest.mark.parametrize("lie", ["at the start", "in the middle", "at the end"])
+def test_documents_too_long_for_a_second_encoding_are_compared_by_pieces(bpe: Tokenizer, lie: str) -> None:
+    from penstock.preparation import encode
+    from penstock.tokenizers import BulkEncoder
+
+    encoder = BulkEncoder(bpe)
+    encoder.check(TEXTS)
+    honest, mark = encoder._run, {"at the start": "ab", "in the middle": "é", "at the end": "yz"}[lie]
+    long = "ab " + "mill " * encode.SPOT_CHARACTERS + "é" + " brook" * encode.SPOT_CHARACTERS + " yz"
+
+    def lies(texts: Sequence[str]) -> ps.Ragged:
+        return honest([text.replace(mark, "ox") for text in texts])
+
+    chunk = next(iter(Texts([long] * 3).iterate()))
+    _, documents = encode._encode(chunk, encoder)
+    assert documents.tolist() == [bpe.encode(long).ids] * 3
+    encoder._run = lies
+    with pytest.raises(ps.DataError, match="the same ids from gigatoken and tokenizers"):
+        encode._encode(chunk, encoder)
 
 
 def test_reference_engine_gives_the_same_store(tmp_path: Path, bpe: Tokenizer) -> None:

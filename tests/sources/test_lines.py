@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.core.errors import DataError, LimitError, StateError, UsageError
 from penstock.core.limits import Limits
 from penstock.sources.compressed import kind_of, open_stream, read_up_to
-from penstock.sources.cutting import Cutter, Piece
+from penstock.sources.cutting import LONG_LINE, Cutter, Piece
 from penstock.sources.lines import LineFiles
 
 
@@ -228,3 +228,13 @@ def test_compression_is_told_by_content_and_many_members_are_one_stream(tmp_path
     (tmp_path / "not.gz").write_text("plain text")
     with pytest.raises(DataError, match=r"gzip data in a file named .gz\n.*begins with b'plai'"):
         kind_of(str(tmp_path / "not.gz"))
+
+
+@pytest.mark.parametrize("length", [0, 1, 10, LONG_LINE - 1, LONG_LINE, LONG_LINE + 1, 50 * LONG_LINE])
+def test_line_breaks_are_found_between_long_and_short_lines(length: int) -> None:
+    data = (b"x" * length + b"\n") * 20 + b"y\n" * 30 + b"z" * (3 * LONG_LINE)
+    lines = [line for line in data.split(b"\n") if line]
+    piece = Cutter(Bytes(data, 1 << 20), paragraphs=False, limit=1 << 30).next(len(data))
+    assert piece is not None
+    assert [piece.data[s:e] for s, e in zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)] == lines
+    assert piece.next_line == data.count(b"\n")

@@ -283,9 +283,39 @@ def test_slices_cover_every_row_once_and_stay_small() -> None:
     assert all(sum(map(len, texts[a:b])) <= 10 or b - a == 1 or len(texts[a:b][-1]) > 0 for a, b in cuts)
 
 
+def test_chunks_that_are_encoded_beside_each_other_are_cut_less(bpe: Any) -> None:
+    texts = ["the quick brown fox " * 5000] * 20  # 2 MB
+    calls: list[int] = []
+    bulk = BulkEncoder(bpe, threads=2)
+    bulk.check(texts)
+    run = bulk._run
+
+    def noted(some: Sequence[str]) -> Ragged:
+        calls.append(len(some))
+        return run(some)
+
+    bulk._run = noted
+    alone = bulk.encode(texts)
+    assert len(calls) >= 8  # four for each thread, for balance
+    calls.clear()
+    bulk.callers = 3
+    assert bulk.encode(texts).tolist() == alone.tolist()
+    assert calls == [20]  # the other thread has another call
+    bulk.close()
+
+
+def test_the_sample_prefers_what_is_not_plain_ascii() -> None:
+    texts = ["plain"] * 5000
+    texts[1234] = "é"
+    texts[4321] = "a" * 100_000 + "日本語" + "b" * 100_000
+    sample = spread(texts)
+    assert "é" in sample
+    assert any("日本語" in text for text in sample)
+
+
 def test_the_sample_reaches_both_ends_and_is_bounded() -> None:
     texts = [f"{i} " * 200_000 for i in range(3)] + [str(i) for i in range(1000)]
     sample = spread(texts)
     assert sample[-1] == "999"
     assert sample[0].startswith("0 ")
-    assert sum(map(len, sample)) <= 1 << 20
+    assert sum(map(len, sample)) <= 1 << 17

@@ -117,6 +117,27 @@ def test_every_engine_that_worked_early_is_compared(bpe: Any, corpus: list[str])
     assert found == [[bpe.encode(text).ids]]
 
 
+def test_an_engine_that_worked_early_is_compared_once(bpe: Any, corpus: list[str]) -> None:
+    bulk = BulkEncoder(bpe, threads=1, slice_bytes=100)
+    assert bulk._giga is not None
+    check, compared = bulk._giga._check, list[Any]()
+
+    def noted(engine: Any) -> None:
+        compared.append(engine)
+        check(engine)
+
+    bulk._giga._check = noted
+    go, sample = held(corpus)
+    bulk.check_beside(sample)
+    thread, found = started(bulk, corpus)
+    while not bulk._giga._early:
+        assert thread.is_alive()
+    thread.join(0.05)  # many slices
+    finished(bulk, go, thread, found)
+    assert found == [as_tokenizer(bpe).encode_batch(corpus).tolist()]
+    assert len(compared) <= 2  # before its ids were returned, and when it was used the next time
+
+
 def test_a_sample_that_cannot_be_read_stops_the_encoder(bpe: Any) -> None:
     def fails() -> list[str]:
         raise ps.DataError("a file", got="none", where="b.jsonl")

