@@ -20,6 +20,10 @@ def shout(record: dict) -> dict:
     return {**record, "text": record["text"].upper()}
 
 
+def thirds(columns: dict) -> dict:
+    return {**columns, "third": columns["n"] % 3}
+
+
 def long(record: dict) -> bool:
     return len(record["text"]) > 3
 
@@ -27,6 +31,7 @@ def long(record: dict) -> bool:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     Path("a.jsonl").write_text("".join(json.dumps({"text": f"text {i}", "n": i}) + "\n" for i in range(40)))
     Path("b.csv").write_text("text,n\n" + "".join(f"line {i},{i}\n" for i in range(40)))
     np.arange(500, dtype=np.uint16).tofile("train.bin")
@@ -48,13 +53,17 @@ def pipelines() -> dict[str, ps.Pipeline]:
         .pad(to=4, truncate=True)
         .batch(2),
         "shard": b.shard(0, 2).batch(4),
+        "part": b.split({"train": 0.7, "val": None}, seed=3)["val"].skip(1).batch(2),
+        "stratified": b.map_batches(thirds)
+        .split({"x": 0.5, "y": 0.5}, stratify="third", show_progress=False)["x"]
+        .batch(2),
     }
 
 
 def test_every_form_makes_the_same_pipeline(home: Path) -> None:
     for name, pipeline in pipelines().items():
         config = pipeline.to_config()
-        allowed = ["tests"] if name == "functions" else False
+        allowed = ["tests"] if name in ("functions", "stratified") else False
         forms = [config, OmegaConf.create(config)]
         Path("p.json").write_text(json.dumps(config))
         Path("p.yaml").write_text(yaml.safe_dump(config))
@@ -123,6 +132,8 @@ SOURCE = {"from_texts": {"texts": ["a"]}}
     ({"source": SOURCE, "steps": [{"write": {"path": "x"}}]}, "a verb of pipelines"),
     ({"source": SOURCE, "steps": [{"take": 3}]}, "arguments by name"),
     ({"source": SOURCE, "steps": [{"take": {"coumt": 3}}]}, "count=3"),
+    ({"source": SOURCE, "steps": [{"split": {"parts": {"a": 1}}}]}, r"part: one of a(.|\n)*got:   none"),
+    ({"source": SOURCE, "steps": [{"split": {"parts": {"a": 1}, "part": "c"}}]}, "got:   'c'"),
     ({"source": SOURCE, "steps": {"take": 3}}, '"steps" as a list'),
     ({"source": SOURCE, "steps": [{"take": {}, "skip": {}}]}, "one call"),
     ({"sources": SOURCE}, '"source" and "steps"'), ([], '"source" and "steps"'),

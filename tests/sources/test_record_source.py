@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -214,3 +215,13 @@ def test_what_is_no_list_of_records_is_refused(records, text: str) -> None:
 def test_wrong_arguments(call, text: str) -> None:
     with pytest.raises(ps.PenstockError, match=text):
         call()
+
+
+def test_what_can_only_be_iterated_is_sent_to_from_stream() -> None:
+    class Rows:
+        def __iter__(self) -> Iterator[dict[str, int]]:
+            yield {"x": 1}
+
+    with pytest.raises(ps.UsageError, match=r"(?s)Rows, which can only be iterated.*from_stream"):
+        ps.from_dataset(Rows())
+    assert ps.from_stream(Rows()).peek() == [{"x": 1}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -49,6 +50,18 @@ def test_every_kind_of_table_is_the_same_rows(kind: str) -> None:
     assert len(pickle.loads(pickle.dumps(found)).rows()) == 50
     loader = found.shuffle(seed=3).batch(4).to_numpy()
     assert loader.why(2, 1)["from"]["row"] == int(loader.batch_at(2)["n"][1])
+
+
+def test_categories_of_polars(tmp_path: Path) -> None:
+    """Their dictionaries hold views, which pyarrow cannot take values from; chunks have dictionaries of their own."""
+    frames = [pl.DataFrame({"c": pl.Series(names, dtype=pl.Categorical)}) for names in (["a", None, "b"], ["z", "a"])]
+    frame = pl.concat(frames, rechunk=False)
+    assert ps.from_records(frame).rows().read(np.array([4, 3, 1, 0]))["c"].tolist() == ["a", "z", None, "a"]
+    assert ps.from_records(frame).fingerprint() == ps.from_records(frame.rechunk()).fingerprint()
+    enum = frame.with_columns(frame["c"].cast(pl.Enum(["a", "b", "z"])), pl.struct("c").alias("s"))
+    assert ps.from_records(enum).peek(1) == [{"c": "a", "s": {"c": "a"}}]
+    frame.write_ipc(tmp_path / "a.arrow")
+    assert [row["c"] for row in ps.read_arrow(tmp_path / "a.arrow").peek(5)] == ["a", None, "b", "z", "a"]
 
 
 def test_the_law() -> None:

@@ -96,6 +96,15 @@ def test_parts_are_disjoint_complete_and_the_same_in_every_epoch(seed: int, tmp_
     assert set(values(other)[0]) != set(values(numbers(1000).split({"train": 0.7, "val": None}, seed=seed)["val"])[0])
 
 
+def test_small_classes_are_not_all_rounded_the_same_way(tmp_path: Path) -> None:
+    rows = ps.from_arrays({"x": np.arange(98), "y": np.arange(98) % 7})
+    parts = rows.split({"train": 0.8, "val": 0.1, "test": None}, stratify="y", cache_dir=tmp_path)
+    assert [len(part.rows()) for part in parts.values()] == [78, 10, 10]  # 77, 14 and 7 with each class on its own
+    for name, share in (("train", 11.2), ("val", 1.4), ("test", 1.4)):
+        counts = np.bincount([int(row["y"]) for row in parts[name].rows()], minlength=7)
+        assert (abs(counts - share) <= 1.4).all()
+
+
 def test_a_split_by_key_keeps_records_where_they_are_and_equal_keys_together(tmp_path: Path) -> None:
     def part_of(n: int) -> dict[int, str]:
         rows = ps.from_arrays({"x": np.arange(n), "user": [f"user {i // 3}" for i in range(n)]})

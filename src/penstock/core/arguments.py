@@ -169,12 +169,14 @@ class Recorded:
 
 
 class Call:
-    """A call of a public function or verb. `on` is the object whose verb it is."""
+    """A call of a public function or verb. `on` is the object whose verb it is; `part` names one of its results."""
 
-    __slots__ = ("args", "function", "named")
+    __slots__ = ("args", "function", "named", "part")
 
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self.function = function
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], part: str | None = None
+    ) -> None:
+        self.function, self.part = function, part
         self.args = tuple(map(_small, args))
         self.named = {name: _small(value) for name, value in named.items()}
 
@@ -198,7 +200,8 @@ class Call:
         signature = inspect.signature(self.function)
         bound = signature.bind(*self.args, **self.named).arguments
         usual = {p.name: p.default for p in signature.parameters.values()}
-        return {n: v for n, v in bound.items() if n != "self" and not _is_default(v, usual[n])}
+        found = {n: v for n, v in bound.items() if n != "self" and not _is_default(v, usual[n])}
+        return found if self.part is None else {**found, "part": self.part}
 
 
 class Large:
@@ -225,6 +228,10 @@ def _note(result: Any, function: Callable[..., Any], args: tuple[Any, ...], name
     """Notes the call in what it made. The outermost call counts: a verb may use other verbs."""
     if isinstance(result, Recorded) and not (args and result is args[0]):
         object.__setattr__(result, "_made_by", Call(function, args, named))
+    elif isinstance(result, dict):
+        for name, part in result.items():
+            if isinstance(part, Recorded):
+                object.__setattr__(part, "_made_by", Call(function, args, named, name))
     return result
 
 

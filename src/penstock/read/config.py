@@ -117,8 +117,20 @@ def _build(config: Any, functions: bool | Collection[str], options: dict[str, An
         verb = verbs[name]
         starred = next((p.name for p in _parameters(verb).values() if p.kind is p.VAR_POSITIONAL), "")
         places = values.pop(starred, [])
-        pipeline = verb(pipeline, *places, **values)
+        part = values.pop("part", None) if name == "split" else None
+        made = verb(pipeline, *places, **values)
+        pipeline = _part(made, part, at) if isinstance(made, dict) else made
     return pipeline
+
+
+def _part(made: Mapping[str, Pipeline], name: Any, where: str) -> Pipeline:
+    """The part of a split that the configuration names."""
+    if name not in made:
+        raise UsageError(
+            f"part: one of {', '.join(made)}", got="none" if name is None else repr(name), where=f"{where} split",
+            fix=f"split: {{parts: ..., part: {next(iter(made))}}}",
+        )  # fmt: skip
+    return made[name]
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -135,10 +147,14 @@ def _readers() -> dict[str, Callable[..., Pipeline]]:
 
 
 @cache
-def _verbs() -> dict[str, Callable[..., Pipeline]]:
-    """The public methods of a pipeline that return a pipeline."""
+def _verbs() -> dict[str, Callable[..., Any]]:
+    """The public methods of a pipeline that return a pipeline, and `split`, of which a configuration names a part."""
     found = {name: getattr(Pipeline, name) for name in dir(Pipeline) if not name.startswith("_") and name != "then"}
-    return {name: value for name, value in found.items() if callable(value) and _returns(value) == "Self"}
+    return {
+        name: value
+        for name, value in found.items()
+        if callable(value) and _returns(value) in ("Self", "dict[str, Self]")
+    }
 
 
 def _returns(function: Any) -> str:

@@ -131,7 +131,7 @@ def _one(column: Any) -> Any:
     if hasattr(column, "storage"):
         column = column.storage
     if hasattr(column.type, "index_type"):
-        column = column.dictionary_decode()
+        column = decoded(column)
     plain = _no_views(column.type)
     return column if plain == column.type else column.cast(plain)
 
@@ -176,6 +176,12 @@ def _item(t: Any) -> Any:
     return t.value_field.with_type(_no_views(t.value_type))
 
 
+def decoded(array: Any) -> Any:
+    """A dictionary array as the values that it stands for; those of Polars are views."""
+    values, plain = array.dictionary, _no_views(array.type.value_type)
+    return (values if values.type == plain else values.cast(plain)).take(array.indices)
+
+
 def _objects(array: Any) -> tuple[list[Any], list[tuple[int, str]]]:
     """One Python value per row, and the rows that have none as (row, reason)."""
     try:
@@ -203,7 +209,7 @@ def _values(array: Any) -> list[Any]:
     if hasattr(array, "storage"):
         return _values(array.storage)
     if types.is_dictionary(t):
-        return _values(array.dictionary_decode())
+        return _values(decoded(array))
     if types.is_struct(t):
         names = [t.field(i).name for i in range(t.num_fields)]
         if len(set(names)) != len(names):

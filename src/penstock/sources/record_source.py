@@ -10,7 +10,7 @@ records are stored in chunks.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
@@ -220,11 +220,13 @@ def adapted(data: Any) -> Source:
     """The source of an object in memory; raises for what is none."""
     found = source_of(data)
     if found is None:
+        runs = isinstance(data, Iterable) and not isinstance(data, Mapping)
         raise UsageError(
             "a source, or a dataset: anything with __len__ and __getitem__",
-            got=type(data).__name__,
-            fix="penstock.from_arrays(columns) for a dict of columns, a list for few records, read_*() for files",
-        )
+            got=f"{type(data).__name__}, which can only be iterated" if runs else type(data).__name__,
+            fix="penstock.from_stream(it), which reads it in its order, or add __len__ and __getitem__" if runs else
+            "penstock.from_arrays(columns) for a dict of columns, a list for few records, read_*() for files",
+        )  # fmt: skip
     return found
 
 

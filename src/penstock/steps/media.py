@@ -52,6 +52,8 @@ class MediaStep(Step):
         return self.axes if self.draws else frozenset()
 
     def _extent(self, column: str, *made: str) -> Extent:
+        if wrong := [name for name in (column, *made) if not isinstance(name, str)]:
+            raise UsageError(f"names of columns for column= and out= in .{self.name}()", got=repr(wrong[0]))
         call = f".{self.name}(column={column!r})"
         return Extent(call, self.axes, self.drawn, column, frozenset(made), frozenset(self.ignore))
 
