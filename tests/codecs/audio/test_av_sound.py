@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import random
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
 import penstock as ps
 from penstock.codecs.audio.decode import decode
 from penstock.codecs.audio.probe import probe
+from penstock.core.errors import RecordError
 from penstock.core.limits import Limits
 from penstock.testing import assert_exact_resume
 from tests.codecs.media_files import KINDS, encoded_sound, tone
@@ -96,3 +99,20 @@ def test_changed_bytes_never_crash(kind: str) -> None:
         except (ps.RecordError, ps.MissingExtra):
             outcomes.add("refused")
     assert outcomes == {"decoded", "refused"}
+
+
+def test_frames_of_bare_aac_are_counted() -> None:
+    loud = np.random.default_rng(0).normal(0, 0.2, (RATE, 1)).astype(np.float32)
+    for parts in ([np.zeros_like(loud)] * 3 + [loud], [loud] + [np.zeros_like(loud)] * 3):  # no even bit rate
+        data = encoded_sound(np.concatenate(parts), RATE, "aac")
+        with av.open(io.BytesIO(data)) as container:
+            want = np.concatenate([frame.to_ndarray() for frame in container.decode(audio=0)], 1)[0]
+        assert probe(data).frames == len(want)
+        assert np.array_equal(decode(data), want)
+        assert np.array_equal(decode(data, start=3.5), want[168_000:])
+        tag = b"ID3\x04\0\0\0\0\0\x0a" + bytes(10)
+        for tagged in (data + b"TAG".ljust(128, b"\0"), tag + data, tag + tag + data):
+            assert np.array_equal(decode(tagged), want)
+        for cut in (data[:-5], data[: len(data) * 9 // 10]):
+            with pytest.raises(RecordError, match=r"where: cut\.aac\n  fix:   the file is truncated"):
+                decode(cut, where="cut.aac")

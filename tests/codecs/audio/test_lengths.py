@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from penstock.codecs.audio import flac
+from penstock.codecs.audio import flac, ogg
 from penstock.codecs.audio.decode import decode
 from penstock.codecs.audio.probe import opened, probe
 from penstock.core.errors import RecordError, StorageError
@@ -124,3 +124,37 @@ def test_a_disk_that_fails_while_reading_is_not_a_bad_file(kind: str, tmp_path: 
     with pytest.raises(StorageError, match="long.snd"), opened(path, "", LIMITS) as (info, read):
         fail_reads()
         read(info.frames // 2, 1000)
+
+
+def with_last_granule(data: bytes, less: int) -> bytes:
+    """An Ogg file whose last page says that the sound ends `less` samples before the end of its packets."""
+    at = data.rindex(b"OggS")
+    page = bytearray(data[at:])
+    page[6:14] = (int.from_bytes(page[6:14], "little") - less).to_bytes(8, "little")
+    page[22:26] = ogg._crc(memoryview(page)).to_bytes(4, "little")
+    return data[:at] + bytes(page)
+
+
+@pytest.mark.parametrize("less", [0, 76, 594])
+@pytest.mark.parametrize("seconds", [0.5, 5.0])
+def test_slices_in_the_last_page_of_a_vorbis_file_are_those_of_the_full_file(less: int, seconds: float) -> None:
+    data = with_last_granule(encoded("OGG", "VORBIS", seconds), less)
+    full = decode(data)
+    assert len(full) == round(seconds * 16000) - less
+    for back in (1, 100, 700, 3000, len(full) - 1):
+        first = len(full) - back
+        assert np.array_equal(decode(data, start=first / 16000), full[first:]), back
+        assert np.array_equal(decode(data, start=first / 16000, duration=0.01), full[first : first + 160]), back
+
+
+def test_slices_of_a_file_without_seeks_are_reached_by_decoding() -> None:
+    data = encoded("WAV", "GSM610", 2.0, rate=8000)
+    full = decode(data)
+    for first in (0, 1, 4000, len(full) - 10):
+        assert np.array_equal(decode(data, start=first / 8000), full[first:])
+
+
+def test_w64_from_a_pipe_is_read() -> None:
+    data = encoded("W64", "PCM_16")
+    piped = data[:16] + b"\xff" * 8 + data[24:]
+    assert np.array_equal(decode(piped), decode(data))

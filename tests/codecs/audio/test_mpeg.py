@@ -180,3 +180,26 @@ def test_a_large_file_is_walked_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.write_bytes(encoded(seconds=61.0))
     assert probe(path).frames == 61 * 44100
     assert len(calls) == first + 2
+
+
+def test_the_shortest_slices_are_read_where_frames_are_few() -> None:
+    file = io.BytesIO()
+    soundfile.write(file, np.random.default_rng(0).normal(0, 0.1, 20_000), 44100, format="MP3")
+    data = file.getvalue()
+    full = decode(data)
+    for first in (0, 1, 500, 1152, 5000, len(full) - 1):
+        for length in (1, 10, 300):
+            part = decode(data, start=first / 44100, duration=length / 44100)
+            assert np.array_equal(part, full[first : first + length]), (first, length)
+
+
+def test_tags_and_zeros_before_the_sound_are_passed_over() -> None:
+    file = io.BytesIO()
+    soundfile.write(file, np.random.default_rng(0).normal(0, 0.1, 20_000), 44100, format="MP3")
+    data = file.getvalue()
+    small, large, zeros = id3v2(256), id3v2(220_000), bytes(5000)
+    unsynchronised = small[:5] + b"\x80" + small[6:]
+    for tags in (small * 3, large * 2, zeros, small + zeros, small + zeros + large + zeros, unsynchronised):
+        assert np.array_equal(decode(tags + data), decode(data))
+    with pytest.raises(RecordError, match=r"tags\.mp3"):
+        decode(small * 100, where="tags.mp3")

@@ -280,3 +280,14 @@ def test_arrays_of_pixels_are_cropped_and_resized_like_a_file(photo: Any) -> Non
     ):
         with pytest.raises(RecordError, match=text):
             decode(wrong)
+
+
+@pytest.mark.parametrize("chunks", [b"\x00\x01", b"\x02\x01", b"\x01\x02"])
+def test_a_bad_colour_profile_is_no_damage_of_pixels(chunks: bytes, photo: Any) -> None:
+    data = saved(Image.fromarray(photo(96, 80)), "JPEG", quality=90)
+    segment = b"ICC_PROFILE\x00" + chunks + b"profile" * 9
+    odd = data[:2] + b"\xff\xe2" + (len(segment) + 2).to_bytes(2, "big") + segment + data[2:]
+    for options in ({}, {"size": (24, 24)}, {"crop": (8, 8, 30, 30), "size": (24, 24)}):
+        assert np.array_equal(decode(memoryview(odd), **options), decode(data, **options))
+    with pytest.raises(RecordError, match=r"expected an intact JPEG\n(.*\n)*.*odd\.jpg"):
+        decode(odd[:-400] + odd[-2:], where="odd.jpg")  # other damage is still seen

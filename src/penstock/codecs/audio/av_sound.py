@@ -2,7 +2,7 @@
 
 Positions come from time stamps. A slice that begins late is reached by a seek to a second before it; where stamps are
 milliseconds (WebM, Matroska), its place is exact to one. The length is the one that the container states; a file
-that ends more than a tenth of a second before it is truncated.
+that ends more than a tenth of a second before it is truncated. Bare AAC states none: its frames are counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.codecs.av_media import damaged, opened, track_of
+from penstock.codecs.av_media import damaged, demuxer, opened, track_of
 from penstock.core.errors import RecordError
 
 F32 = NDArray[np.float32]
@@ -31,6 +31,7 @@ def opened_sound(
     file: BinaryIO, head: bytes, where: str, most_seconds: float
 ) -> Iterator[tuple[int, int, int, Callable[[int, int], F32]]]:
     """Yields sample rate, length in samples (-1 if unknown), channels, and a function that reads samples."""
+    seconds = _counted(file, head, where) if demuxer(head) == "aac" else None
     with opened(file, head, where, "to read AAC, M4A, WebM and other containers") as container:
         track = track_of(container, "audio", where)
         first = next(iter(container.decode(track)), None)
@@ -38,7 +39,7 @@ def opened_sound(
             raise damaged(where, "no audio frames")
         rate, channels = int(first.sample_rate), int(first.layout.nb_channels)
         begin = float((track.start_time or 0) * track.time_base)
-        frames = _length(container, track, rate, begin)
+        frames = _length(container, track, rate, begin) if seconds is None else round(seconds * rate)
         if frames > most_seconds * rate:
             frames = int(most_seconds * rate) + rate  # past the limit: refused by the caller
 
@@ -63,6 +64,20 @@ def _length(container: Any, track: Any, rate: int, begin: float) -> int:
     if container.duration is not None:  # of all tracks, from 0 on
         return max(0, round((float(container.duration) / 1_000_000 - begin) * rate))
     return -1
+
+
+def _counted(file: BinaryIO, head: bytes, where: str) -> float:
+    """Seconds of all frames of bare AAC (ADTS), by their headers; `RecordError` for a truncated one."""
+    with opened(file, head, where, "to read AAC") as container:
+        track = track_of(container, "audio", where)
+        ticks = end = 0
+        for packet in container.demux(track):
+            if demuxer(bytes(packet)[:4]) == "aac":  # not a tag
+                ticks, end = ticks + (packet.duration or 0), (packet.pos or 0) + packet.size
+        file.seek(end)
+        if demuxer(file.read(4)) == "aac":
+            raise damaged(where, f"a part of a frame at byte {end:,}, where the file ends")
+        return float(ticks * track.time_base)
 
 
 def _read(container: Any, start: int, wanted: int, form: tuple[int, str, int, float], where: str) -> F32:

@@ -36,7 +36,8 @@ def _stated(file: BinaryIO, head: bytes) -> int | None:
         start, size = struct.unpack(">II", head[4:12].ljust(8, b"\0"))
         return None if size == 0xFFFFFFFF else start + size
     if head[:12] == b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb":
-        return int.from_bytes(_at(file, 16, 8), "little")
+        size = int.from_bytes(_at(file, 16, 8), "little")
+        return None if size == 0xFFFFFFFFFFFFFFFF else size  # written to a pipe
     if head[:4] == b"RF64":
         return int.from_bytes(_at(file, 20, 8), "little") + 8 if _at(file, 12, 4) == b"ds64" else None
     if head[:4] == b"caff":

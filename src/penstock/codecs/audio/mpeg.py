@@ -31,6 +31,8 @@ WARM_UP = 4
 """Frames before a slice after which the decoder's state is what it would be in a full decode."""
 RESERVOIR = 511
 """Most bytes before a frame to which it can refer back."""
+RECOGNISED = 3
+"""Frames from which libsndfile knows that a stream is an MP3."""
 MAX_BLANK = 64
 MOST_OVERHEAD = 38
 """Most bytes of a frame that are not sound: header, checksum, side information."""
@@ -133,7 +135,8 @@ def part(data: bytes | memoryview, frames: Frames, first: int, wanted: int) -> t
 
     libsndfile does not seek exactly where the bit rate varies, so the stream begins a few frames early: some whose
     sound is blanked, as they only hold bits that later frames refer back to, and some that bring the decoder into the
-    state that it has there. The samples then equal those of a full decode. Zeros at the end make libsndfile's estimate
+    state that it has there. The samples then equal those of a full decode. The last frame is repeated where there are
+    too few for libsndfile to recognise them. Zeros at the end make libsndfile's estimate
     of the length cover all frames.
     """
     view = memoryview(data)
@@ -150,6 +153,7 @@ def part(data: bytes | memoryview, frames: Frames, first: int, wanted: int) -> t
     held = 0
     for i in range(real - blank):
         parts[i], held = _blanked(parts[i], held)
+    parts += parts[-1:] * (RECOGNISED - len(parts))
     largest = max(map(len, parts), default=0)
     rest = (len(parts) + 2) * (largest + 1) - sum(map(len, parts))
     return b"".join(parts) + bytes(max(0, rest)), frames.begin + first - blank * each
@@ -218,10 +222,7 @@ class _Search:
         view = self.view
         for _ in range(64):
             if view[at : at + 3] == _ID3 and at + 10 <= self.n:
-                size = 0
-                for byte in view[at + 6 : at + 10]:
-                    size = size << 7 | byte & 0x7F
-                at += 10 + size + (10 if view[at + 5] & 0x10 else 0)
+                at += id3_size(view[at : at + 10])
             elif view[at : at + 8] == _APE and at + 32 <= self.n:
                 header = view[at + 23] & 0x20
                 at += 32 + (int.from_bytes(view[at + 12 : at + 16], "little") if header else 0)
@@ -233,6 +234,23 @@ class _Search:
             else:
                 return min(at, self.n)
         return min(at, self.n)
+
+
+def is_frame(head: bytes) -> bool:
+    """Whether a frame of MPEG audio may begin so.
+
+    >>> is_frame(bytes.fromhex("fffb9064")), is_frame(b"RIFF")
+    (True, False)
+    """
+    return len(head) >= 4 and _valid(int.from_bytes(head[:4], "big"))
+
+
+def id3_size(head: bytes | memoryview) -> int:
+    """The size of the ID3v2 tag with these first 10 bytes."""
+    size = 0
+    for byte in head[6:10]:
+        size = size << 7 | byte & 0x7F
+    return 10 + size + (10 if head[5] & 0x10 else 0)
 
 
 def _word(view: memoryview, at: int) -> int:

@@ -1,4 +1,4 @@
-"""Verifies the pages of an Ogg file (Vorbis, Opus, FLAC): checksums, order, completeness.
+"""Verifies the pages of an Ogg file (Vorbis, Opus, FLAC): checksums, order, completeness; finds its last page.
 
 libsndfile drops a page whose checksum does not match, and everything after it moves. Every page has a CRC-32, whose
 polynomial is zlib's with the bits of each byte in the other order: so zlib computes it, at about 500 MB/s.
@@ -14,10 +14,14 @@ _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _FIRST = 2
 
 
-def check(data: bytes | memoryview, where: str) -> None:
-    """Raises `RecordError` for a damaged, missing or incomplete page, and for several streams after one another."""
+def check(data: bytes | memoryview, where: str) -> int:
+    """Raises `RecordError` for a damaged, missing or incomplete page, and for several streams after one another.
+
+    Returns the granule position at which the last page begins, the earliest of all streams.
+    """
     view, at, begun = memoryview(data), 0, False
     numbers: dict[bytes, int] = {}
+    ends: dict[bytes, tuple[int, int]] = {}  # granule positions at which the last page of a stream begins and ends
     while at + 27 <= len(view) and bytes(view[at : at + 4]) == b"OggS":
         parts = view[at + 26]
         end = at + 27 + parts + sum(view[at + 27 : at + 27 + parts])
@@ -36,9 +40,13 @@ def check(data: bytes | memoryview, where: str) -> None:
         if serial in numbers and number != numbers[serial] + 1:
             raise _damaged(f"page {number} after page {numbers[serial]}, at byte {at:,}", where)
         numbers[serial] = number
+        granule = int.from_bytes(page[6:14], "little", signed=True)
+        if granule >= 0:  # no packet ends on a page without
+            ends[serial] = (ends.get(serial, (0, 0))[1], granule)
         at = end
     if b"OggS" in bytes(view[at : at + (1 << 20)]):
         raise _damaged(f"bytes that are no page at byte {at:,}", where)
+    return min((begin for begin, _ in ends.values()), default=0)
 
 
 def _crc(page: memoryview) -> int:

@@ -35,6 +35,7 @@ Reader = Callable[[int, int], NDArray[np.float32]]
 
 MAX_CHANNELS = 64
 READ_AT_ONCE = 256 << 10  # files up to this size are read completely: many small reads of a header cost more
+MAX_TAGS, MAX_ZEROS = 16, 1 << 16
 REMEMBERED = 64
 """Large files of which the frames or verified pages are remembered, for the next slice."""
 
@@ -79,10 +80,16 @@ def opened(data: Media, where: str, limits: Limits) -> Iterator[tuple[AudioInfo,
             info = AudioInfo("WAV", plain.sample_rate, plain.frames, plain.channels)
             yield _checked(info, where, limits), lambda first, n: wav.read(file, plain, first, n, where)
             return
-        if av_media.demuxer(head) is not None:
-            with av_sound.opened_sound(file, head, where, limits.audio_seconds) as (rate, frames, channels, reader):
-                info = AudioInfo(av_media.demuxer(head) or "", rate, frames, channels)
+        tagged = _after_tags(file, head)
+        if av_media.demuxer(tagged) is not None:
+            with av_sound.opened_sound(file, tagged, where, limits.audio_seconds) as (rate, frames, channels, reader):
+                info = AudioInfo(av_media.demuxer(tagged) or "", rate, frames, channels)
                 yield _checked(info, where, limits), reader
+            return
+        found = _mp3(file, where) if mpeg.is_frame(tagged) else None
+        if found is not None:  # libsndfile knows an MP3 only by its first bytes, and after one tag at most
+            info = AudioInfo("MP3", found[1].sample_rate, found[1].samples, found[1].channels)
+            yield _checked(info, where, limits), sound.mp3_reader(*found, where)
             return
         containers.check_size(file, head, where)
         file.seek(0)
@@ -90,21 +97,44 @@ def opened(data: Media, where: str, limits: Limits) -> Iterator[tuple[AudioInfo,
             kind, rate, frames, channels = handle.format, handle.samplerate, int(handle.frames), handle.channels
             read = sound.reader(handle, where)
             if kind == "MP3":
-                content = _content(file)
-                found = _remembered(file, "MP3", lambda: mpeg.walk(content, where))
+                found = _mp3(file, where)
                 if found is None:
                     raise RecordError("an MP3 with frames", got="none", where=where, fix="leave the file out")
-                rate, frames, channels = found.sample_rate, found.samples, found.channels
-                read = sound.mp3_reader(content, found, where)
+                rate, frames, channels = found[1].sample_rate, found[1].samples, found[1].channels
+                read = sound.mp3_reader(*found, where)
             elif head[:4] == b"fLaC":
                 claimed, frames = frames, _flac_samples(file, where)
                 if claimed != frames:  # the header says "unknown"
                     content = flac.with_total(_content(file), frames)
                     read = sound.late_reader(content, head, where)
             elif kind == "OGG":
-                _remembered(file, "OGG", lambda: ogg.check(_content(file), where))
+                last_page = _remembered(file, "OGG", lambda: ogg.check(_content(file), where))
+                read = sound.reader(handle, where, sound.ogg_seeks_to(handle, last_page))
             info = AudioInfo(kind, rate, -1 if frames >= sound.UNKNOWN_FRAMES else frames, channels)
             yield _checked(info, where, limits), read
+
+
+def _after_tags(file: BinaryIO, head: bytes) -> bytes:
+    """The first bytes after the ID3 tags and zeros with which a file begins; `head` if there are none."""
+    at = 0
+    for _ in range(MAX_TAGS):
+        if head[:3] == b"ID3" and len(head) >= 10:
+            at += mpeg.id3_size(head)
+        elif head[:4] == bytes(4):
+            file.seek(at)
+            zeros = file.read(MAX_ZEROS)
+            at += len(zeros) - len(zeros.lstrip(b"\0"))
+        else:
+            break
+        file.seek(at)
+        head = file.read(12)
+    return head
+
+
+def _mp3(file: BinaryIO, where: str) -> tuple[bytes, mpeg.Frames] | None:
+    content = _content(file, 0)
+    found = _remembered(file, "MP3", lambda: mpeg.walk(content, where))
+    return None if found is None else (content, found)
 
 
 def _flac_samples(file: BinaryIO, where: str) -> int:

@@ -22,6 +22,8 @@ from penstock.core.optional import need
 from penstock.core.signals import surface, undisturbed
 
 BLOCK = 1 << 20
+LONGEST_PACKET = 8192
+"""Samples: a block of Vorbis; those of Opus are shorter."""
 UNKNOWN_FRAMES = 1 << 60
 F32 = NDArray[np.float32]
 
@@ -92,12 +94,17 @@ def opened(file: BinaryIO, head: bytes, where: str) -> Iterator[Any]:
         undisturbed(handle.close)()  # interrupted after it has freed the file, it would free it again in __del__
 
 
-def reader(handle: Any, where: str) -> Callable[[int, int], F32]:
-    """Reads frames [first, first + wanted) of an open file."""
+def reader(handle: Any, where: str, seeks_to: int | None = None) -> Callable[[int, int], F32]:
+    """Reads frames [first, first + wanted) of an open file.
+
+    `seeks_to` is the last frame to which libsndfile seeks exactly (None: any); later ones are reached by decoding.
+    """
+    if not handle.seekable():  # GSM 6.10
+        seeks_to = 0
 
     def read(first: int, wanted: int) -> F32:
         try:
-            parts, done = _blocks(handle, first, wanted)
+            parts, done = _blocks(handle, first, wanted, seeks_to)
         except Exception as error:  # libsndfile's wrapper raises its own and RuntimeError, by version
             surface(error)
             fix = "fetch it again"
@@ -136,10 +143,26 @@ def mp3_reader(content: bytes, frames: mpeg.Frames, where: str) -> Callable[[int
     return read
 
 
+def ogg_seeks_to(handle: Any, last_page: int) -> int:
+    """The last frame to which libsndfile seeks exactly, if the last page begins at granule position `last_page`.
+
+    libsndfile counts back from the end of a page. The last one states where the sound ends, which mostly is before the
+    end of its packets, so a seek into it would land hundreds of samples away.
+    """
+    rate = 48000 if handle.subtype == "OPUS" else handle.samplerate
+    return max(0, last_page * int(handle.samplerate) // int(rate) - LONGEST_PACKET)
+
+
 @undisturbed
-def _blocks(handle: Any, first: int, wanted: int) -> tuple[list[F32], int]:
-    if first:
-        handle.seek(first)
+def _blocks(handle: Any, first: int, wanted: int, seeks_to: int | None) -> tuple[list[F32], int]:
+    target = first if seeks_to is None else min(first, seeks_to)
+    if handle.seekable() and (target or handle.format == "OGG"):  # a stream that begins late is read right after a seek
+        handle.seek(target)
+    while target < first:
+        part = handle.read(min(BLOCK, first - target), dtype="float32")
+        if not len(part):
+            return [], 0
+        target += len(part)
     parts: list[F32] = []
     done = 0
     while done < wanted:

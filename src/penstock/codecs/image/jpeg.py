@@ -31,6 +31,8 @@ SCRATCH_BYTES = 32 << 20
 
 _local = threading.local()
 _UNREAD_REST = re.compile(r"Corrupt JPEG data: \d+ extraneous bytes before marker 0xd9")
+_BAD_PROFILE = "bad ICC marker"  # which concerns no pixel
+_PROFILE = re.compile(rb"\xff\xe2(..ICC_PROFILE\x00)", re.DOTALL)
 _ODD_SAMPLING = "Could not determine subsampling level"
 
 
@@ -98,6 +100,11 @@ def decode_jpeg(
         surface(error)
         if _ODD_SAMPLING in str(error):
             raise OddSampling from None
+        if _BAD_PROFILE in str(error) and _PROFILE.search(data):
+            return decode_jpeg(
+                _PROFILE.sub(lambda found: b"\xff\xeb" + found[1], data), info, box, size,
+                mode=mode, strict=strict, check=check, where=where, own=False, full=full,
+            )  # fmt: skip
         if check != "crop" or not _UNREAD_REST.fullmatch(str(error)):
             raise damaged(error, where) from error
         shape = simplejpeg.decode_jpeg_header(data, min_height=height, min_width=width, strict=False)[:2]
