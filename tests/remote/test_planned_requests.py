@@ -1,10 +1,16 @@
 """`pipeline.plan` of remote files and token stores: the requests and bytes that an epoch on a real server takes."""
 
+import gzip
+import json
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import penstock as ps
-from penstock.storage import metrics
+from penstock.storage import metrics, objects
 from penstock.storage.hedge import Hedger
 from penstock.storage.page_needs import open_files
 from tests.remote.test_remote_formats import tar
@@ -77,6 +83,99 @@ def test_a_mixture_of_files_takes_the_planned_requests(s3, corpus, tmp_path):
     assert plan.reading is not None
     assert plan.reading.exact
     assert (round(plan.reading.requests), round(plan.reading.bytes)) == counted(pipeline, 1)
+
+
+def _images(folder):
+    for number in range(24):
+        (folder / f"c{number % 2}").mkdir(exist_ok=True)
+        made = np.random.default_rng(number).integers(0, 255, (40 + number, 30, 3), np.uint8)
+        Image.fromarray(made).save(folder / f"c{number % 2}" / f"{number}.png")
+
+
+def _parquet(folder):
+    rng = np.random.default_rng(1)
+    for number in range(3):
+        rows = {"text": [f"{n} " * int(rng.integers(9, 999)) for n in range(60)], "other": rng.random(60)}
+        table = pa.table(
+            rows | {"n": list(range(60)), "bytes": [rng.bytes(int(rng.integers(9, 9999))) for _ in range(60)]}
+        )
+        more = {"write_page_index": True, "data_page_size": 2000} if number == 1 else {}
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=7 + number, compression="zstd", **more)
+
+
+def _tokens(kind):
+    tokens = ps.open_tokens(np.arange(20_000) % 1000, np.arange(0, 20_001, 250), 1000)
+    return lambda folder: ps.convert(tokens, folder / "t", kind)
+
+
+def _texts(folder):
+    for number in range(20):
+        (folder / f"{number}.txt").write_text(f"{number} words " * (number + 1))
+
+
+def _gzip(folder):
+    for number in range(2):
+        lines = "".join(f'{{"text": "{n} words"}}\n' for n in range(60))
+        (folder / f"{number}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+
+
+def _json(folder):
+    (folder / "a.json").write_text(json.dumps([{"text": f"{n}"} for n in range(60)]))
+
+
+# How files are written, and read below a path or URL.
+SOURCES = {
+    "parquet": (_parquet, lambda at, **more: ps.read_parquet(f"{at}/*.parquet", **more)),
+    "columns": (_parquet, lambda at, **more: ps.read_parquet(f"{at}/*.parquet", columns=["text", "n"], **more)),
+    "mds": (_tokens("mds"), lambda at, **more: ps.read_mds(f"{at}/t", **more)),
+    "mds tokens": (_tokens("mds"), lambda at, **more: ps.open_mds(f"{at}/t", **more).windows(100)),
+    "megatron": (_tokens("megatron"), lambda at, **more: ps.open_megatron(f"{at}/t", **more).windows(99)),
+    "packs": (_tokens("megatron"), lambda at, **more: ps.open_megatron(f"{at}/t", **more).pack(600)),
+    "images": (_images, lambda at, **more: ps.read_images(str(at), **more)),
+    "texts": (_texts, lambda at, **more: ps.read_text(f"{at}/*.txt", **more)),
+    "gzip": (_gzip, lambda at, **more: ps.read_jsonl(f"{at}/*.gz", **more)),
+    "json": (_json, lambda at, **more: ps.read_json(f"{at}/a.json", **more)),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_source_takes_the_planned_requests_and_bytes(s3, tmp_path, kind):
+    (folder := tmp_path / "data").mkdir()
+    write, read = SOURCES[kind]
+    write(folder)
+    url = s3.url("planned", tmp_path.name)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        objects.put_new(f"{url}/{path.relative_to(folder)}", path, s3.options)
+    for name, order in ORDERS.items():
+        for world in (1, 2):
+            pipelines = [order(read(url, storage_options=s3.options)).batch(6) for _ in range(world)]
+            plan = pipelines[0].plan(world=world, hosts=1)  # processes of one host share nothing here
+            assert plan.reading is not None
+            assert plan.reading.exact
+            later = (round(plan.reading.later_requests), round(plan.reading.later_bytes))
+            loaders = [pipeline.shard(n, world).to_numpy(threads=0) for n, pipeline in enumerate(pipelines)]
+            for epoch, planned in enumerate([(round(plan.reading.requests), round(plan.reading.bytes)), later]):
+                before = metrics.counters()
+                for loader in loaders:
+                    for step in range(len(loader)):
+                        loader.batch_at(step + epoch * len(loader))
+                used = metrics.since(before).get("s3")
+                assert planned == ((used.requests, used.bytes) if used else (0, 0)), (name, world, epoch)
+            assert order(read(folder)).batch(6).plan(world=world, hosts=1).reading == plan.reading
+
+
+def test_what_processes_read_when_they_open_files_is_in_the_plan(s3, corpus, tmp_path):
+    url = upload(s3, corpus, tmp_path.name)
+    before = metrics.counters()
+    pipeline = ps.read_jsonl(f"{url}/*.jsonl", storage_options=s3.options).shuffle(seed=1).batch(16)
+    pipeline.to_numpy(threads=0).batch_at(0)
+    used = metrics.since(before)["s3"].bytes
+    plan = pipeline.plan(world=16, hosts=2)
+    assert plan.reading is not None
+    assert plan.reading.opening_bytes_per_host == 8 * plan.reading.corpus_bytes
+    assert plan.reading.corpus_bytes <= used < 2 * plan.reading.corpus_bytes  # and the first batch
+    assert plan.advice[0].startswith("each of 16 processes reads ")
+    assert pipeline.plan().advice[0].startswith("every step requests")
 
 
 @pytest.fixture(scope="module")

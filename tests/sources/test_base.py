@@ -13,7 +13,15 @@ from penstock.sources.jsonl import JsonlFiles
 from penstock.sources.text import TextFiles
 from penstock.sources.tokens import TokenArray
 
-LINES = {"TextSource", "TextColumnSource", "FileSource", "RangeSource", "StampedSource", "RowsAheadSource"}
+LINES = {
+    "ScannedSource",
+    "TextSource",
+    "TextColumnSource",
+    "FileSource",
+    "RangeSource",
+    "StampedSource",
+    "RowsAheadSource",
+}
 OPTIONAL = [name for name in base.__all__ if name != "Source"]
 
 

@@ -18,7 +18,9 @@ from penstock.core.errors import UsageError
 from penstock.core.sizes import size
 from penstock.order.ragged_index import prefix, ranges
 from penstock.plan.assumptions import Assumptions
-from penstock.sources.base import RecordRanges, Source, TokenSource
+from penstock.sources.base import RecordRanges, ScannedSource, Source, TokenSource
+from penstock.sources.token_objects import TokenObjects
+from penstock.sources.tokens import TokenFiles
 from penstock.storage.coalesce import distinct
 from penstock.store.layout import ALIGN
 from penstock.store.reader import TokenStore
@@ -48,6 +50,9 @@ class ByteLayout:
     exact: bool = False
     cached: bool = True  # what was fetched stays in the cache of the host; else each step requests it again
     opened: bool = False  # objects have a table of hashes that is read first: shards of a token store
+    private: bool = False  # each process keeps what it fetched for itself; the processes of a host share nothing
+    scanned: bool = False  # each process reads all bytes once before its first read: to index or to decompress them
+    held: bool = False  # and keeps them: reads request nothing
 
     @property
     def objects(self) -> int:
@@ -132,7 +137,7 @@ def even_layout(
     """Items of equal size in objects of `shard_bytes`; `unit`: bytes that are always fetched together."""
     page = unit or assumed.page_bytes
     per_object = max(1, int(max(assumed.shard_bytes, page) / max(item_bytes, 1e-9)))
-    layout = ByteLayout(items, item_bytes, page, _spacing(assumed, page), min(per_object, max(items, 1)), opened=opened)
+    layout = ByteLayout(items, item_bytes, page, spacing(assumed, page), min(per_object, max(items, 1)), opened=opened)
     if items * item_bytes + layout.objects * (layout.spacing + page) > LARGEST:
         raise UsageError(
             f"at most {size(LARGEST)} in all, with the space between objects",
@@ -144,27 +149,38 @@ def even_layout(
 def layout_of(source: Source, assumed: Assumptions) -> ByteLayout | None:
     """The layout of a source; None if its size is unknown."""
     facts = source.describe()
+    scanned, held = (source.scanned, source.held) if isinstance(source, ScannedSource) else (False, False)
+    if held and not assumed.sample_bytes:
+        size = max(1, round(_mean_bytes(source, facts)))
+        return ByteLayout(len(source), size, size, spacing(assumed, size), len(source), cached=False,
+                          scanned=True, held=True, exact=True)  # fmt: skip
+    if isinstance(source, TokenFiles | TokenObjects):
+        bounds = prefix(np.array([file.tokens for file in source.files], np.int64))
+        return ByteLayout(
+            source.n_tokens, source.dtype.itemsize, 1, spacing(assumed, 1), bounds=bounds, exact=True, cached=False,
+            scanned=scanned,
+        )  # fmt: skip
     if isinstance(source, TokenSource):
         page = assumed.page_bytes
-        bounds: I64 = np.array([0, source.n_tokens], np.int64)
+        bounds = np.array([0, source.n_tokens], np.int64)
         if isinstance(source, TokenStream):
             bounds = np.asarray(source.bounds, np.int64)
         stored = isinstance(source, TokenStore)
         if isinstance(source, TokenStore):
             page = source.manifest.shards[0].page_bytes
         return ByteLayout(
-            source.n_tokens, source.dtype.itemsize, page, _spacing(assumed, page), bounds=bounds,
+            source.n_tokens, source.dtype.itemsize, page, spacing(assumed, page), bounds=bounds,
             header=ALIGN if stored else 0, exact=stored, opened=stored,
         )  # fmt: skip
     if isinstance(source, RecordRanges) and source.range_unit and len(source) and not assumed.sample_bytes:
-        return record_layout(source, len(source), _spacing(assumed, source.range_unit))
+        return record_layout(source, len(source), spacing(assumed, source.range_unit), scanned)
     records, files = len(source), int(facts.get("files", 0) or 0)
     mean = float(assumed.sample_bytes) or _mean_bytes(source, facts)
     if not mean:
         return None
     if files == records and records > 1:  # one object per record, always fetched as a whole
         page = max(1, int(mean))
-        return ByteLayout(records, mean, page, _spacing(assumed, page), 1)
+        return ByteLayout(records, mean, page, spacing(assumed, page), 1)
     unit = int(records * mean / facts["row_groups"]) if facts.get("row_groups") else 0
     layout = even_layout(records, mean, assumed, unit=unit)
     if not files:
@@ -195,9 +211,7 @@ class RecordLayout(ByteLayout):
 
     def addresses(self, starts: I64, lengths: I64) -> tuple[I64, I64]:
         files, begins, stops = self.source.record_ranges(ranges(starts, lengths)).T
-        begins = self.bases[files] + begins
-        order = np.argsort(begins, kind="stable")
-        return begins[order], (self.bases[files] + stops)[order] - begins[order]
+        return self.bases[files] + begins, stops - begins
 
     def requested(self, begins: I64, sizes: I64) -> tuple[I64, I64]:
         first, last = super().requested(begins, sizes)
@@ -207,13 +221,13 @@ class RecordLayout(ByteLayout):
         return len(distinct(self.source.record_ranges(starts)[:, 0]))
 
 
-def record_layout(source: RecordRanges, records: int, spacing: int) -> RecordLayout:
+def record_layout(source: RecordRanges, records: int, apart: int, scanned: bool) -> RecordLayout:
     """The layout of records of files; every file begins at a page."""
-    unit, sizes = source.range_unit, np.array([stamp.size for stamp in source.stamps], np.int64)
-    bases = prefix(-(-sizes // unit) * unit + spacing)[:-1]
+    unit, sizes = source.range_unit, source.file_sizes()
+    bases = prefix(-(-sizes // unit) * unit + apart)[:-1]
     return RecordLayout(
-        records, float(sizes.sum()) / records, unit, spacing, exact=True, cached=False, source=source, bases=bases,
-        ends=bases + sizes,
+        records, float(sizes.sum()) / records, unit, apart, exact=True, cached=False, scanned=scanned, source=source,
+        bases=bases, ends=bases + sizes,
     )  # fmt: skip
 
 
@@ -235,5 +249,6 @@ def _size(path: str) -> int:
         return 0
 
 
-def _spacing(assumed: Assumptions, page: int) -> int:
+def spacing(assumed: Assumptions, page: int) -> int:
+    """Addresses between objects, so that no request reads over the end of one."""
     return (assumed.gap_bytes // page + 2) * page

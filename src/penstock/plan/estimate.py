@@ -17,15 +17,16 @@ from penstock.markup.visible import number_of
 from penstock.order import windows
 from penstock.order.superblocks import WINDOW
 from penstock.plan.assumptions import Assumptions
+from penstock.plan.block_layout import block_layout
 from penstock.plan.branches import Combined
 from penstock.plan.build import Plan, build
-from penstock.plan.byte_layout import even_layout, layout_of
+from penstock.plan.byte_layout import ByteLayout, even_layout, layout_of
 from penstock.plan.definition import Definition
 from penstock.plan.order_choices import Order
 from penstock.plan.run_estimate import Figures, Rows, RunEstimate, estimated
 from penstock.plan.sampled_reads import EvenSteps, PlanSteps
 from penstock.plan.step_ranges import StepRanges
-from penstock.sources.base import TokenSource
+from penstock.sources.base import Source, TokenSource
 from penstock.steps.batch import Batch
 from penstock.steps.mix import Mixed
 from penstock.steps.node import Node, WrapperNode
@@ -76,7 +77,7 @@ def estimate_pipeline(definition: Definition, run: Run, assume: Mapping[str, Any
     per_step = batch.rows(ranks)
     ranges = StepRanges.start(root.size, per_step, keep=batch.remainder != "drop")
     steps = None if root.size is None else ranges.steps(per_step)
-    layouts = {leaf.number: layout_of(leaf.source, assumed) for leaf in root.leaves()}
+    layouts = {leaf.number: _layout(leaf.source, assumed) for leaf in root.leaves()}
     known = {number: layout for number, layout in layouts.items() if layout is not None}
     counted = PlanSteps(plan, ranges, steps or _PART, ranks, known) if len(known) == len(layouts) else None
     tokens = all(isinstance(leaf.source, TokenSource) for leaf in root.leaves())
@@ -146,6 +147,14 @@ def estimate_numbers(
         dropped={name: count for name, count in left.items() if count}, fingerprint="", notes=(),
     )  # fmt: skip
     return estimated(figures, Rows(counted, [layout], [order]), run_of(run), assumed)
+
+
+def _layout(source: Source, assumed: Assumptions) -> ByteLayout | None:
+    return (
+        layout_of(source, assumed)
+        if assumed.sample_bytes
+        else block_layout(source, assumed) or layout_of(source, assumed)
+    )
 
 
 def run_of(run: Run) -> tuple[int, float | None, float | None]:

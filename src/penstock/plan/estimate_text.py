@@ -58,7 +58,8 @@ def _storage(e: RunEstimate) -> Iterator[Line]:
         f"{_number(r.requests)} GET and {size(r.bytes)} {per}: {r.amplification:.3g} x the rows' bytes{gets}",
     )
     if r.opening_requests_per_host:
-        yield "  opening", f"{_number(r.opening_requests_per_host)} GET on each host, once (estimate)"
+        scanned = f" and {size(r.opening_bytes_per_host)}" if r.opening_bytes_per_host else ""
+        yield "  opening", f"{_number(r.opening_requests_per_host)} GET{scanned} on each host, once (estimate)"
     if e.epochs > 1:
         yield "  later epochs", f"{_number(r.later_requests)} GET and {size(r.later_bytes)} each (estimate)"
     if e.cache is not None:

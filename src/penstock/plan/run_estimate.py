@@ -10,6 +10,7 @@ from typing import Any
 from penstock.core.sizes import size
 from penstock.order.lanes import fleet_amplification
 from penstock.plan.assumptions import AS_OF, Assumptions
+from penstock.plan.block_layout import BlockLayout, Epoch, epoch_of_blocks
 from penstock.plan.byte_layout import ByteLayout, even_layout
 from penstock.plan.cache_model import pages_fetched
 from penstock.plan.order_choices import Choice, Order, block_choice, lane_choice, lanes_for, lanes_held, rows_per_block
@@ -48,6 +49,10 @@ class Rows:
         """Whether what a step fetched is there for later steps."""
         return all(layout.cached for layout in self.layouts)
 
+    def readers(self, figures: Figures) -> int:
+        """How many fetch for themselves: hosts, or every process where those of a host share nothing."""
+        return figures.world if any(layout.private for layout in self.layouts) else figures.hosts
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -72,6 +77,7 @@ class Reading:
     gets_per_second: float | None
     bytes_per_second_and_host: float | None
     opening_requests_per_host: float  # once: the manifest, and the end of each object that a host reads
+    opening_bytes_per_host: float  # once: what its processes read from beginning to end, to find or keep records
     later_requests: float  # of an epoch whose cache is full from the one before
     later_bytes: float
 
@@ -150,7 +156,8 @@ def estimated(
     cost = None
     if reading is not None:
         requests = reading.requests + figures.hosts * reading.opening_requests_per_host
-        cost = _cost(figures, requests, reading.bytes, seconds, gpu_price, assumed)
+        sent = reading.bytes + figures.hosts * reading.opening_bytes_per_host
+        cost = _cost(figures, requests, sent, seconds, gpu_price, assumed)
     choices = () if reading is None else _choices(figures, rows, reading, assumed)
     tokens = _tokens_per_step(figures, counted)
     order, quality = _quality(figures, rows, reading, assumed)
@@ -221,9 +228,13 @@ def _reading(
         how = f"estimated from {made.sampled_steps:,} steps on {_hosts(made.sampled_hosts, hosts)}"
         if local := _local_choice(figures, rows, per_row, assumed):
             requests, sent, how = local.requests, local.bytes, "closed form: blocks are fetched as one"
-    later = (requests * counted.warm, sent * counted.warm)
+    later = [requests * counted.warm, sent * counted.warm]
     if made.complete:
-        later = (made.later_requests * hosts * period, made.later_bytes * hosts * period)
+        later = [made.later_requests * hosts * period, made.later_bytes * hosts * period]
+    elif found := _epoch_of_blocks(figures, rows):
+        requests, sent, *later = found
+        how = "closed form: what a process fetched is kept"
+    scanned, opened = _scanned(figures, rows, assumed), _objects_read(rows.layouts, made.rows * period)
     return Reading(
         exact=exact,
         how=how + ("" if all(layout.exact for layout in rows.layouts) else ", rows of equal size"),
@@ -239,7 +250,8 @@ def _reading(
         amplification=sent / max(fleet_rows * per_row, 1e-9),
         gets_per_second=None if seconds is None else requests / period / seconds,
         bytes_per_second_and_host=None if seconds is None else sent / hosts / period / seconds,
-        opening_requests_per_host=_objects_read(rows.layouts, made.rows * period),
+        opening_requests_per_host=opened + scanned[0],
+        opening_bytes_per_host=scanned[1],
         later_requests=later[0],
         later_bytes=later[1],
     )
@@ -248,6 +260,24 @@ def _reading(
 def _objects_read(layouts: list[ByteLayout], reads: float) -> float:
     """The manifest of each token store, and those of its shards that this many random reads touch."""
     return sum(1 - layout.objects * expm1(-reads / layout.objects) for layout in layouts if layout.opened)
+
+
+def _scanned(figures: Figures, rows: Rows, assumed: Assumptions) -> tuple[float, float]:
+    """Requests and bytes of a host whose processes read files from beginning to end when they open them."""
+    found = [layout for layout in rows.layouts if layout.scanned]
+    processes, parts = figures.world / figures.hosts, sum(each.bytes / assumed.get_bytes for each in found)
+    objects = sum(each.objects for each in found)
+    return processes * max(objects, ceil(parts)), processes * sum(each.bytes for each in found)
+
+
+def _epoch_of_blocks(figures: Figures, rows: Rows, order: Order | None = None) -> Epoch | None:
+    """The closed form of blocks that processes keep, in the run's order or another one."""
+    if len(rows.layouts) != 1 or len(rows.orders) != 1 or figures.batch is None or figures.rows_per_epoch is None:
+        return None
+    layout = rows.layouts[0]
+    if not isinstance(layout, BlockLayout):
+        return None
+    return epoch_of_blocks(layout, order or rows.orders[0], figures.batch, figures.world, figures.hosts)
 
 
 def _hosts(some: int, hosts: int) -> str:
@@ -261,7 +291,7 @@ def _local_choice(figures: Figures, rows: Rows, row_bytes: float, assumed: Assum
     order, total = rows.orders[0], figures.rows_per_epoch
     make = {"blocks": block_choice, "lanes": lane_choice}.get(order.kind)
     objects = sum(layout.objects for layout in rows.layouts)
-    return make and make(total, row_bytes, figures.batch, figures.hosts, objects, order, assumed)
+    return make and make(total, row_bytes, figures.batch, rows.readers(figures), objects, order, assumed)
 
 
 def _cost(
@@ -344,21 +374,24 @@ def _choices(figures: Figures, rows: Rows, reading: Reading, assumed: Assumption
         other = Rows(EvenSteps(layout, total, batch, figures.world), [layout], [Order("global")])
         made = _counted(figures, other, assumed).made
         requests, sent = (each * hosts * figures.period for each in (made.requests, made.bytes))
+        if found := _epoch_of_blocks(figures, rows, Order("global")):
+            requests, sent = found.requests, found.bytes
     ahead = _lookahead(None, assumed) * sent / hosts / figures.period
-    found = [Choice(
+    choices = [Choice(
         Order("global"), ".shuffle(seed)", requests, sent, sent / (batch * figures.period * size), ahead,
         global_quality(total, batch, place),
     )]  # fmt: skip
-    lanes = lanes_for(batch, hosts)
-    held = lanes_held(lanes, hosts) * place * size
+    readers = rows.readers(figures)
+    lanes = lanes_for(batch, readers)
+    held = lanes_held(lanes, readers) * place * size
     window = int(max(1, min(assumed.window_blocks, total // (place * lanes), assumed.cache_bytes / 2 // held)))
     for order, make in (
         (Order("blocks", place, assumed.window_blocks), block_choice),
         (Order("lanes", place, window, lanes), lane_choice),
     ):
         if total >= 2 * place * (order.lanes or order.window):
-            found.append(make(total, size, batch, hosts, objects, order, assumed))
-    return tuple(found)
+            choices.append(make(total, size, batch, readers, objects, order, assumed))
+    return tuple(choices)
 
 
 def _advice(
@@ -369,19 +402,27 @@ def _advice(
         yield "the size of a record is unknown, and so are requests and bytes: pass assume={'sample_bytes': n}"
         return
     cache = _cache(figures, rows, reading, seconds, assumed)
+    if figures.hosts * reading.opening_bytes_per_host > 2 * reading.corpus_bytes:
+        scanned = size(sum(layout.bytes for layout in rows.layouts if layout.scanned))
+        yield (
+            f"each of {figures.world:,} processes reads {scanned} once when it opens these files: "
+            "a token store or Parquet files (.write()) open at once"
+        )
     if cache.least_bytes > assumed.cache_bytes:
         yield (
             f"the next {cache.lookahead_steps:,} steps need {size(cache.least_bytes)} of cache on a host, of "
             f"{size(assumed.cache_bytes)}: use more hosts, a smaller batch, a larger cache or a shorter lookahead"
         )
     if not rows.cached:
-        yield from _requested_again(figures, reading, cost, seconds, assumed)
+        yield from _requested_again(figures, rows, reading, cost, seconds, assumed)
     elif rows.orders and rows.orders[0].kind != "lanes":
         yield from _lanes_or_not(figures, reading, cost, choices, seconds, assumed)
     elif len(rows.orders) == 1 and reading.amplification > 1.05:
         lanes = rows.orders[0].lanes
-        uneven = fleet_amplification(figures.hosts, lanes, figures.batch or lanes) > 1.05
-        why = f"hosts that divide the {lanes:,} lanes, and lanes that divide the batch" if uneven else "larger blocks"
+        readers = rows.readers(figures)
+        uneven, who = fleet_amplification(readers, lanes, figures.batch or lanes) > 1.05, "hosts"
+        who = who if readers == figures.hosts else "ranks"
+        why = f"{who} that divide the {lanes:,} lanes, and lanes that divide the batch" if uneven else "larger blocks"
         yield f"the fleet fetches {reading.amplification:.2f} times the corpus: choose {why}"
 
 
@@ -418,19 +459,21 @@ def _lanes_or_not(
 
 
 def _requested_again(
-    figures: Figures, reading: Reading, cost: Cost, seconds: float | None, assumed: Assumptions
+    figures: Figures, rows: Rows, reading: Reading, cost: Cost, seconds: float | None, assumed: Assumptions
 ) -> Iterator[str]:
-    """Advice for records of files that no cache keeps: JSON lines, text, CSV and tar shards."""
+    """Advice for what no cache keeps: JSON lines, text, CSV, tar shards, single objects, token files of other tools."""
     again = (
         f"every step requests its records: the fleet fetches {reading.bytes / max(1, reading.corpus_bytes):.3g} times "
         "the corpus"
     )
     stored = "a token store or Parquet files (.write()) with .shuffle(lanes=) are fetched once"
+    if all(layout.objects == layout.items > 1 for layout in rows.layouts):
+        stored = "no order helps where every record is an object: put them into tar shards, or Parquet files (.write())"
     if too_much := _too_much(reading, cost, assumed):
         yield f"this order takes {' and '.join(too_much)}, ${cost.total:,.2f} for each {_period(figures)}; {stored}"
     elif reading.bytes > 2 * figures.hosts * reading.corpus_bytes:
         yield f"{again}; {stored}"
-    if not too_much and seconds is None:
+    if not too_much and seconds is None and reading.requests:
         least = reading.requests / figures.period / assumed.fleet_gets
         yield f"below {assumed.fleet_gets:,.0f} GET/s if a step takes {least:,.3g} s or more (--step-seconds)"
 

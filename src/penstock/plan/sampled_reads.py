@@ -20,9 +20,11 @@ from penstock.order.ragged_index import ranges
 from penstock.order.shard import rows_of_rank
 from penstock.order.shuffle import permute
 from penstock.plan.assumptions import Assumptions
+from penstock.plan.block_layout import BlockLayout, Fetchers
 from penstock.plan.build import Plan
 from penstock.plan.byte_layout import ByteLayout
 from penstock.plan.step_ranges import StepRanges
+from penstock.sources.block_reads import Fetcher
 from penstock.storage.coalesce import coalesce, pages, parted
 
 I64 = NDArray[np.int64]
@@ -175,15 +177,16 @@ def count(steps: Steps, hosts: int, layouts: list[ByteLayout], assumed: Assumpti
     sample = _Sample.of(steps, hosts, layouts, assumed)
     sums, first = np.zeros((2, len(_Fetched._fields))), [0.0] * 3
     for host in sample.hosts:
-        marked = [each for each in layouts if each.cached and sample.complete]
+        marked = [each for each in layouts if each.cached and not each.private and sample.complete]
         kept = {id(each): np.zeros(each.last_page + 1, bool) for each in marked}
+        fetchers = Fetchers() if sample.complete else None
         ranks = range(host * steps.world // hosts, (host + 1) * steps.world // hosts)
         ranks = ranks[:1] if _one_reads(steps, layouts) else ranks
         chosen = ranks[:: -(-len(ranks) // sample.ranks)]
         for group in sample.groups:
             made = np.zeros(len(_Fetched._fields))
             for rank in chosen:
-                made += _of_rank(steps, group, rank, kept, assumed, miss)
+                made += _of_rank(steps, group, rank, kept, fetchers, assumed, miss)
             made *= len(ranks) / len(chosen)
             sums[int(group[0] >= steps.steps)] += made
             if group[0] == 0:
@@ -198,7 +201,7 @@ def count(steps: Steps, hosts: int, layouts: list[ByteLayout], assumed: Assumpti
 
 def _one_reads(steps: Steps, layouts: list[ByteLayout]) -> bool:
     """Whether one rank of a host requests all, and the others find it in the cache."""
-    return steps.same and all(layout.cached for layout in layouts)
+    return steps.same and all(layout.cached and not layout.private for layout in layouts)
 
 
 class _Sample(NamedTuple):
@@ -216,7 +219,7 @@ class _Sample(NamedTuple):
         every, ranks = min(hosts, _HOSTS), 1 if _one_reads(steps, layouts) else -(-steps.world // hosts)
         calls = total * every * ranks
         small = calls * steps.rows <= ROWS and calls <= _CALLS
-        layouts = [layout for layout in layouts if layout.cached]
+        layouts = [layout for layout in layouts if layout.cached and not layout.private]
         small = small and sum(layout.last_page for layout in layouts) <= _ALL_PAGES
         if small and sum(layout.pages * layout.page_bytes for layout in layouts) <= assumed.cache_bytes:
             edges = [0, *range(1, 2 * total, together), 2 * total]  # the first step alone: the trainer waits for it
@@ -245,8 +248,9 @@ class _Fetched(NamedTuple):
 
 
 def _of_rank(
-    steps: Steps, group: range, rank: int, kept: dict[int, NDArray[np.bool_]], assumed: Assumptions, miss: float
-) -> NDArray[np.float64]:
+    steps: Steps, group: range, rank: int, kept: dict[int, NDArray[np.bool_]], fetchers: Fetchers | None,
+    assumed: Assumptions, miss: float,
+) -> NDArray[np.float64]:  # fmt: skip
     """What a rank fetches for some steps together."""
     rows, all_rows, every = 0, 0.0, dict[int, list[RankReads]]()
     for step in group:
@@ -254,11 +258,29 @@ def _of_rank(
         rows, all_rows = rows + count, all_rows + count * scale
         for read in reads:
             every.setdefault(id(read.layout), []).append(read)
-    found = [_fetch(reads, kept.get(layout), assumed, miss, group[0]) for layout, reads in every.items()]
+    found = [
+        _fetch_blocks(reads[0].layout, reads, None if fetchers is None else fetchers.of(reads[0].layout, rank))
+        if isinstance(reads[0].layout, BlockLayout)
+        else _fetch(reads, kept.get(layout), assumed, miss, group[0])
+        for layout, reads in every.items()
+    ]
     made: NDArray[np.float64] = np.array(found, float).reshape(-1, len(_Fetched._fields)).sum(axis=0)
     made *= all_rows / max(1, rows)
     made[0] = all_rows
     return made
+
+
+def _fetch_blocks(layout: BlockLayout, reads: list[RankReads], fetcher: Fetcher | None) -> _Fetched:
+    """What a process fetches for some reads; without a `fetcher`, for each on its own."""
+    items = sum(int(read.lengths.sum()) for read in reads)
+    touched, fetched, requests, sent = 0, 0, 0, 0
+    for read in reads:
+        blocks = layout.blocks_of(read.starts, read.lengths)
+        touched += len(blocks)
+        for together in [blocks] if fetcher is None else fetcher.fetch(blocks, int(read.lengths.sum())):
+            count, size = layout.requests_of(together)
+            fetched, requests, sent = fetched + len(together), requests + count, sent + size
+    return _Fetched(0, items * layout.item_bytes, items, touched, fetched, requests, sent, 0)
 
 
 def _fetch(
@@ -267,7 +289,11 @@ def _fetch(
     layout, starts = reads[0].layout, np.concatenate([read.starts for read in reads])
     lengths = np.concatenate([read.lengths for read in reads])
     begins, sizes = layout.addresses(starts, lengths)
+    if layout.held:
+        return _Fetched(0, int(sizes.sum()), int(lengths.sum()), 0, 0, 0, 0, 0)
     if not layout.cached:
+        order = np.argsort(begins, kind="stable")
+        begins, sizes = begins[order], sizes[order]
         made = coalesce(*layout.requested(begins, sizes), assumed.gap_bytes, assumed.get_bytes)
         used = int(sizes.sum()), int(lengths.sum()), len(begins), len(begins)
         return _Fetched(0, *used, len(made), made.bytes, layout.objects_of(starts))

@@ -50,6 +50,8 @@ class ArrowFiles(RowTexts):
     ['two']
     """
 
+    scanned = held = True  # a remote file is copied when it is opened
+
     def __init__(
         self, paths: filesystem.Paths, columns: Sequence[str] | None = None, *, limits: Limits = LIMITS,
         storage_options: filesystem.Options = None,

@@ -16,6 +16,8 @@ paths and small tables, and open files again on the other side) and many threads
 | `PagedTokens` | `needs(starts, lengths)`: which pages of a remote store reads need | the loader, to fetch ahead |
 | `RowsAheadSource` | `claim_ahead(indices, step)`: remote records, requested before they are read | the loader |
 | `BorrowSource` | `borrow(indices, arena)`: bytes in reused memory | `.decode_images()` |
+| `RecordRanges` | `record_ranges(indices)`: the bytes that reads request | `penstock plan` |
+| `ScannedSource` | `scanned`, `held`: whether files are read whole at first | `penstock plan` |
 | `BlockSource` | `block_sizes()`: records that are stored together | `.shuffle(lanes=)` |
 | `NamedSource` | `record_names()` without reading | `exclude=`, `pair` |
 | `NotedSource` | `note()`: what reading in this order costs, if it matters | `Loader.stats()` |
@@ -53,8 +55,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BlockSource", "BorrowSource", "ClassSource", "ColumnReader", "ColumnSource", "FileSource", "HeldRecords",
     "LengthSource", "NamedSource", "NotedSource", "PagedTokens", "PartialSource", "PipelineLike", "RangeSource",
-    "RowsAheadSource", "Source", "SpanReader", "StampedSource", "TextColumnSource", "TextSource", "TokenParts",
-    "TokenSource", "WindowReader",
+    "RowsAheadSource", "ScannedSource", "Source", "SpanReader", "StampedSource", "TextColumnSource", "TextSource",
+    "TokenParts", "TokenSource", "WindowReader",
 ]  # fmt: skip
 
 
@@ -208,14 +210,30 @@ class RecordRanges(Protocol):
     `range_unit`: ranges are widened to multiples of this many bytes; 0 if the records are not read by ranges.
     """
 
-    @property
-    def stamps(self) -> Sequence[Stamp]: ...
+    def file_sizes(self) -> NDArray[np.int64]:
+        """Bytes of each file."""
+        ...
 
     @property
     def range_unit(self) -> int: ...
 
     def record_ranges(self, indices: NDArray[np.int64], /) -> NDArray[np.int64]:
         """A row (file, start, stop) for each of these records."""
+        ...
+
+
+@runtime_checkable
+class ScannedSource(Protocol):
+    """Files that each process may have to read from beginning to end before its first read."""
+
+    @property
+    def scanned(self) -> bool:
+        """Whether it does: to find records or documents, or to decompress."""
+        ...
+
+    @property
+    def held(self) -> bool:
+        """Whether it keeps what it read, so that later reads request nothing."""
         ...
 
 

@@ -95,6 +95,19 @@ class MediaFolder:
         """The names of the classes, in the order of their numbers, by the column that holds the numbers."""
         return {"label": self.classes} if self.classes else {}
 
+    range_unit = 1  # each file is an object
+
+    def file_sizes(self) -> NDArray[np.int64]:
+        """Bytes of each file; those of a local folder are asked for."""
+        if self.objects:
+            return np.array([self.objects[name].size for name in self.names], np.int64)
+        return (self._sizes or FileSizes(self.root, self.names)).all()
+
+    def record_ranges(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """File, first byte and end of each of these records."""
+        indices = np.asarray(indices, np.int64)
+        return np.column_stack([indices, np.zeros_like(indices), self.file_sizes()[indices]])
+
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """The encoded bytes of these files; `BadRecords` names each one that cannot be read."""
         return self.borrow(indices, None)

@@ -41,6 +41,8 @@ class JsonArrays(RowTexts):
     ['two']
     """
 
+    scanned = held = True  # files are parsed when they are opened, and kept
+
     def __init__(
         self, paths: filesystem.Paths, fields: Sequence[str] | None = None, *, key: str | None = None,
         types: Mapping[str, str] | None = None, limits: Limits = LIMITS, storage_options: filesystem.Options = None,

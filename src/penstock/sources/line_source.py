@@ -52,6 +52,17 @@ class LineSource(ABC):
         """Remote records are read in multiples of this many bytes, see `sources.base.RecordRanges`."""
         return self.files.range_unit
 
+    scanned: bool = True  # the files are read once, to find where records begin
+
+    @property
+    def held(self) -> bool:
+        """Whether reads request nothing, because the files are compressed and were decompressed."""
+        return not self.files.range_unit
+
+    def file_sizes(self) -> NDArray[np.int64]:
+        """Bytes of each file."""
+        return np.array([stamp.size for stamp in self.files.stamps], np.int64)
+
     def record_ranges(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """File, first byte and end of each of these records."""
         return self.files.record_ranges(indices)

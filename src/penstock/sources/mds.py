@@ -16,6 +16,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
+from penstock.sources.block_reads import BlockFacts
 from penstock.sources.formats import Options
 from penstock.sources.mds_encodings import Encoding, encoding_of
 from penstock.sources.mds_index import NAME, MDSShard, find_indexes, read_index
@@ -155,6 +156,10 @@ class MDSDataset:
     def block_sizes(self) -> NDArray[np.int64]:
         """Samples of each shard."""
         return np.diff(self._bounds)
+
+    def block_facts(self) -> BlockFacts | None:
+        """What reads fetch of shards in an object store, see `sources.block_reads`."""
+        return self.files.block_facts()
 
     def fingerprint(self) -> str:
         """Content: what the index says, with the hashes of shards where it has them.

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from penstock.core.errors import DataError, LimitError, StoreError, UsageError
 from penstock.core.limits import Limits
 from penstock.order.lru_cache import LruCache
+from penstock.sources.block_reads import BlockFacts, ShardFetcher
 from penstock.sources.compressed import expanding, read_up_to
 from penstock.sources.mds_index import MDSFile, MDSShard
 from penstock.sources.spool import Spool
@@ -125,6 +126,18 @@ class ShardFiles:
         """Verifies every shard: `verify="open"`."""
         for number in range(len(self.shards)):
             self.offsets(number)
+
+    def block_facts(self) -> BlockFacts | None:
+        """What reads fetch if the shards are in an object store; None if they are read in ranges there."""
+        if not all(shard.packed or (self.verify != "off" and shard.raw.hashes) for shard in self.shards):
+            return None
+        sizes, raw = (
+            np.array(each, np.int64)
+            for each in zip(*(((s.packed or s.raw).size, s.raw.size) for s in self.shards), strict=True)
+        )
+        number = np.arange(len(sizes))
+        spans = np.column_stack([number, number, np.zeros_like(number), sizes])
+        return BlockFacts(sizes, spans, 1, lambda: ShardFetcher(raw, self.limits.spool_bytes // 2), "")
 
     def _is_kept(self, shard: MDSShard) -> bool:
         remote = bool(filesystem.scheme(shard.raw.path))

@@ -47,6 +47,16 @@ class MDSTokens:
         self._offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
         self._table = OffsetTable(self._offsets)
 
+    @property
+    def scanned(self) -> bool:
+        """Whether remote shards are fetched when they are opened."""
+        return self.dataset.block_facts() is not None
+
+    @property
+    def held(self) -> bool:
+        """Whether they are kept then."""
+        return self.scanned
+
     def __len__(self) -> int:
         return len(self._table)
 

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from penstock.core import hashing
 from penstock.core.columns import Columns, scatter
-from penstock.core.errors import BadRecords, DataError, LimitError, RecordError, StateError, UsageError
+from penstock.core.errors import BadRecords, DataError, RecordError, StateError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.optional import need
 from penstock.core.os_errors import storage_errors
 from penstock.core.signals import surface
-from penstock.sources import arrow, parquet_footer, parquet_pages, parquet_remote
+from penstock.sources import arrow, parquet_footer, parquet_pages, parquet_reads, parquet_remote
 from penstock.sources.arrow_buffers import stored_type
+from penstock.sources.block_reads import BlockFacts
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.kept_groups import KeptGroups
@@ -118,20 +119,9 @@ class ParquetFiles:
         if min(rows, default=0) < 0:
             raise damaged(path, ValueError(f"a row group of {min(rows)} rows"))
         if any(group.total_byte_size > self.limits.expansion_free_bytes for group in groups):
-            self._check_expansion(self.paths.index(path), set(names))
+            sizes = self.column_sizes(self.paths.index(path))
+            parquet_footer.check_expansion(sizes, set(names), self.limits, path)
         return np.array(rows, np.int64)
-
-    def _check_expansion(self, file: int, names: set[str]) -> None:
-        for number, sizes in enumerate(self.column_sizes(file)):
-            read = [size for name, size in sizes.items() if name in names]
-            packed, full = sum(stored for stored, _ in read), sum(decoded for _, decoded in read)
-            if not self.limits.expansion_allowed(packed, full):
-                raise LimitError(
-                    f"at most {self.limits.expansion} bytes per stored byte",
-                    got=f"{full} bytes from {packed}",
-                    where=f"{self.paths[file]}, row group {number}",
-                    fix="this looks like a decompression bomb; if it is honest, raise limits.expansion",
-                )
 
     def column_sizes(self, file: int) -> list[parquet_footer.Sizes]:
         if filesystem.is_object(self.paths[file]):
@@ -163,9 +153,10 @@ class ParquetFiles:
             if not filesystem.scheme(path):  # a local file is read by pyarrow itself, outside the GIL
                 with storage_errors(path):
                     place = need("pyarrow", extra="parquet").OSFile(filesystem.local(path), "rb")
+            # Without `pre_buffer` a read of pyarrow lies in one block; merged ones would be fetched again.
             try:
                 file = pq.ParquetFile(
-                    place, thrift_string_size_limit=bound, thrift_container_size_limit=bound,
+                    place, thrift_string_size_limit=bound, thrift_container_size_limit=bound, pre_buffer=not blocks,
                     page_checksum_verification=True, metadata=metadata, read_dictionary=list(dictionaries) or None,
                 )  # fmt: skip
             except Exception as error:
@@ -184,6 +175,10 @@ class ParquetFiles:
     def block_sizes(self) -> NDArray[np.int64]:
         """Rows of each row group."""
         return np.diff(self._firsts)
+
+    def block_facts(self) -> BlockFacts:
+        """What reads of these columns fetch, see `sources.block_reads`."""
+        return parquet_reads.block_facts(self, self._footers)
 
     @property
     def text_column(self) -> str:

@@ -7,7 +7,7 @@ at about 20 us per column chunk. Everything else is left to pyarrow, which catch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.core.errors import DataError, LimitError
@@ -39,6 +39,20 @@ def sizes_of(footer: bytes, path: str) -> list[Sizes]:
 def column_spans(footer: bytes, path: str) -> list[dict[str, list[tuple[int, int]]]]:
     """The byte ranges of the chunks of each top-level column, for every row group."""
     return [_spans(chunks) for chunks in chunks_of(footer, path)]
+
+
+def check_expansion(groups: Sequence[Sizes], names: set[str], limits: Limits, path: str) -> None:
+    """Refuses row groups whose columns `names` are many times larger when they are decoded."""
+    for number, sizes in enumerate(groups):
+        read = [size for name, size in sizes.items() if name in names]
+        packed, full = sum(stored for stored, _ in read), sum(decoded for _, decoded in read)
+        if not limits.expansion_allowed(packed, full):
+            raise LimitError(
+                f"at most {limits.expansion} bytes per stored byte",
+                got=f"{full} bytes from {packed}",
+                where=f"{path}, row group {number}",
+                fix="this looks like a decompression bomb; if it is honest, raise limits.expansion",
+            )
 
 
 def chunks_of(footer: bytes, path: str) -> list[list[Chunk]]:

@@ -129,6 +129,12 @@ class Footers:
         self.__dict__.update(state)
         self._found, self._lock = {}, threading.Lock()
 
+    def spans(self, file: int) -> list[dict[str, list[tuple[int, int]]]]:
+        """For each row group of a file of any kind, the byte ranges of each top-level column."""
+        if filesystem.is_object(self._paths[file]):
+            return self.get(file).spans
+        return parquet_footer.column_spans(self.data(file), self._paths[file])
+
     def blocks(self, groups: Sequence[tuple[int, int]], columns: Sequence[str]) -> list[list[Block]]:
         """The bytes of these columns of row groups (file, number), read with one set of merged requests."""
         spans = [
@@ -151,15 +157,21 @@ class Footers:
 
     def together(self, groups: Sequence[tuple[int, int]], columns: Sequence[str]) -> list[int]:
         """How many of these row groups are fetched at a time, so that they fit into memory: counts that sum up."""
-        counts, held = [0], 0
-        for file, group in groups:
-            size = sum(b - a for name in columns for a, b in self.get(file).spans[group].get(name, []))
-            if counts[-1] and held + size > _AT_ONCE:
-                counts.append(0)
-                held = 0
-            counts[-1] += 1
-            held += size
-        return counts
+        return together(
+            [sum(b - a for name in columns for a, b in self.get(f).spans[group].get(name, [])) for f, group in groups]
+        )
+
+
+def together(sizes: Sequence[int]) -> list[int]:
+    """How many of row groups of these bytes are fetched at a time."""
+    counts, held = [0], 0
+    for size in sizes:
+        if counts[-1] and held + size > _AT_ONCE:
+            counts.append(0)
+            held = 0
+        counts[-1] += 1
+        held += size
+    return counts
 
 
 class ChunkTables:

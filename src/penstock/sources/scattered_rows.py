@@ -44,7 +44,7 @@ _WAIT = 0.05
 _SETTLED = 2 * 10**9  # ns: a file that changed later than this before now may change again within the clock's tick
 _OLD_SECONDS = 7 * 86_400
 _PURPOSE = "storing rows"
-_TOGETHER = 16  # row groups of object stores that are asked for at a time
+TOGETHER = 16  # row groups of object stores that are asked for at a time
 _BLOCK = 4 << 20
 _count = itertools.count()
 
@@ -146,7 +146,7 @@ class ScatteredRows:
                     self._find()
                 if self._rows is not None:
                     return True
-        return self._decoded * SHARE >= int(sizes.sum()) and self._decoded >= WASTE * max(1, self._wanted)
+        return stores_rows(self._decoded, self._wanted, int(sizes.sum()))
 
     def _advance(self) -> None:
         """Works for a while, unless another thread does."""
@@ -293,7 +293,7 @@ class ScatteredRows:
         run: list[int] = []
         for group, file in enumerate(self._file_of.tolist()):
             run.append(group)
-            if len(run) == _TOGETHER or not filesystem.is_object(self._files.paths[file]):
+            if len(run) == TOGETHER or not filesystem.is_object(self._files.paths[file]):
                 yield run
                 run = []
         if run:
@@ -357,6 +357,11 @@ class ScatteredRows:
         """Whether no file changed just now: a change within the clock's tick would not show."""
         local = [filesystem.local(path) for path in self._files.paths if not filesystem.scheme(path)]
         return all(time.time_ns() - os.stat(path).st_ctime_ns > _SETTLED for path in local)
+
+
+def stores_rows(decoded: int, wanted: int, rows: int) -> bool:
+    """Whether all rows are stored, after `decoded` of them were decoded for `wanted` ones that were read."""
+    return decoded * SHARE >= rows and decoded >= WASTE * max(1, wanted)
 
 
 def _content_id(path: str, options: dict[str, Any]) -> str:

@@ -150,6 +150,11 @@ class TarShards:
         return records[near], table[near]
 
     range_unit = 1  # members have hashes of their own
+    scanned, held = True, False
+
+    def file_sizes(self) -> NDArray[np.int64]:
+        """Bytes of each shard."""
+        return np.array([stamp.size for stamp in self.stamps], np.int64)
 
     def record_ranges(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Shard, first byte and end of each of these records, see `sources.base.RecordRanges`."""

@@ -64,6 +64,7 @@ class TextFiles(LineSource):
             )
         self.mode, self.errors = mode, errors
         self.files: LineFiles | WholeFiles
+        self.scanned = mode != "file"
         if mode == "file":
             self.files = WholeFiles(paths, limits, storage_options, SUFFIXES)
         else:

@@ -32,9 +32,10 @@ class TokenObjects:
 
     def __init__(
         self, kind: str, files: Sequence[TokenFile], dtype: Any, table: DocTable, *, vocab_size: int | None,
-        boundaries: str, identity: Sequence[bytes], options: Options,
+        boundaries: str, identity: Sequence[bytes], options: Options, scanned: bool = False,
     ) -> None:  # fmt: skip
-        self._kind, self._files, self._table = kind, list(files), table
+        self._kind, self.files, self._table = kind, list(files), table
+        self.scanned, self.held = scanned, False
         self._dtype: np.dtype[Any] = np.dtype(dtype)
         self._vocab_size, self._boundaries, self._identity = vocab_size, boundaries, list(identity)
         self._options = None if options is None else dict(options)
@@ -97,9 +98,9 @@ class TokenObjects:
             return np.empty(0, self._dtype)
         files, local, counts = (np.concatenate(each) for each in (file, begin, count))
         size = self._dtype.itemsize
-        first = np.array([each.offset for each in self._files], np.int64)[files] + local * size
+        first = np.array([each.offset for each in self.files], np.int64)[files] + local * size
         data = read_scattered(
-            [each.path for each in self._files], [Stamp(each.size, each.tag) for each in self._files], files, first,
+            [each.path for each in self.files], [Stamp(each.size, each.tag) for each in self.files], files, first,
             first + counts * size, self._options,
         )  # fmt: skip
         order = np.argsort(np.concatenate(owner), kind="stable")
@@ -109,14 +110,14 @@ class TokenObjects:
         """As `TokenFiles.fingerprint`."""
         if self._print is None:
             self._print = files_fingerprint(
-                self._kind, self._dtype, len(self), self._identity, self._files, self._options
+                self._kind, self._dtype, len(self), self._identity, self.files, self._options
             )
         return self._print
 
     def describe(self) -> dict[str, Any]:
         return {
             "kind": self._kind, "records": len(self), "tokens": self.n_tokens,
-            "bytes": sum(file.size for file in self._files), "files": len(self._files), "dtype": self._dtype.name,
+            "bytes": sum(file.size for file in self.files), "files": len(self.files), "dtype": self._dtype.name,
             "vocab_size": self._vocab_size, "boundaries": self._boundaries,
         }  # fmt: skip
 
@@ -124,7 +125,7 @@ class TokenObjects:
         number = check_range([index], len(self), "documents")
         start, length = (int(each[0]) for each in self._spans(number))
         found = {"document": int(number[0]), "start": start, "tokens": length}
-        return place_of(self._files, self._bounds, start, self._dtype.itemsize) | found
+        return place_of(self.files, self._bounds, start, self._dtype.itemsize) | found
 
     def _spans(self, indices: I64) -> tuple[I64, I64]:
         indices = check_range(indices, len(self), "documents")

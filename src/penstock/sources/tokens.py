@@ -174,12 +174,14 @@ class TokenFiles(_Stream):
         vocab_size: int | None = None,
         boundaries: str,
         identity: Sequence[bytes] = (),
+        scanned: bool = False,
     ) -> None:
         if not files:
             raise UsageError("at least one file", got="none", where=f"open_{kind}", fix="check the pattern")
         bounds = np.cumsum([0, *(f.tokens for f in files)], dtype=np.int64)
         super().__init__(bounds, np.dtype(dtype), table, vocab_size)
-        self._kind, self._files, self._boundaries, self._identity = kind, list(files), boundaries, list(identity)
+        self._kind, self.files, self._boundaries, self._identity = kind, list(files), boundaries, list(identity)
+        self.scanned, self.held = scanned, False
         self._open = self._closed_parts()
 
     def ready(self, part: Part, _starts: NDArray[np.int64], _lengths: NDArray[np.int64] | int, /) -> ArrayTable:
@@ -195,15 +197,15 @@ class TokenFiles(_Stream):
         Convert to a token store when that matters. No path or time goes in. Computed once.
         """
         if self._print is None:
-            self._print = files_fingerprint(self._kind, self._dtype, len(self), self._identity, self._files)
+            self._print = files_fingerprint(self._kind, self._dtype, len(self), self._identity, self.files)
         return self._print
 
     def describe(self) -> dict[str, Any]:
-        return self._facts(self._kind, sum(f.size for f in self._files), len(self._files), self._boundaries)
+        return self._facts(self._kind, sum(f.size for f in self.files), len(self.files), self._boundaries)
 
     def locate(self, index: int) -> dict[str, Any]:
         found = super().locate(index)
-        place = place_of(self._files, self._bounds, found["start"], self._dtype.itemsize)
+        place = place_of(self.files, self._bounds, found["start"], self._dtype.itemsize)
         return {"file": place["file"]} | found | {"byte": place["byte"]}
 
     def close(self) -> None:
@@ -211,7 +213,7 @@ class TokenFiles(_Stream):
         self._open.clear()
 
     def _closed_parts(self) -> OpenArrays:
-        return OpenArrays(len(self._files), self._map)
+        return OpenArrays(len(self.files), self._map)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_open"}
@@ -224,7 +226,7 @@ class TokenFiles(_Stream):
         return f"TokenFiles({self._kind}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"
 
     def _map(self, part: int) -> tuple[NDArray[Any], MappedFile | None]:
-        file = self._files[part]
+        file = self.files[part]
         if file.tokens == 0:
             return np.empty(0, self._dtype), None
         with opened(file.path) as handle:
@@ -242,16 +244,19 @@ class TokenFiles(_Stream):
 
 def token_source(
     kind: str, files: Sequence[TokenFile], dtype: Any, table: DocTable, *, vocab_size: int | None = None,
-    boundaries: str, identity: Sequence[bytes] = (), options: StorageOptions = None,
+    boundaries: str, identity: Sequence[bytes] = (), options: StorageOptions = None, scanned: bool = False,
 ) -> TokenFiles | TokenObjects:  # fmt: skip
     """The source of token files: mapped into memory, or read by ranges if some are behind URLs."""
     if any(scheme(file.path) for file in files):
         from penstock.sources.token_objects import TokenObjects
 
         return TokenObjects(
-            kind, files, dtype, table, vocab_size=vocab_size, boundaries=boundaries, identity=identity, options=options
-        )
-    return TokenFiles(kind, files, dtype, table, vocab_size=vocab_size, boundaries=boundaries, identity=identity)
+            kind, files, dtype, table, vocab_size=vocab_size, boundaries=boundaries, identity=identity, options=options,
+            scanned=scanned,
+        )  # fmt: skip
+    return TokenFiles(
+        kind, files, dtype, table, vocab_size=vocab_size, boundaries=boundaries, identity=identity, scanned=scanned
+    )
 
 
 def without_table(
@@ -266,5 +271,5 @@ def without_table(
         offsets, boundaries = split_at(files, dtype, eos_id, options), f"after each id {eos_id}, as asked"
     return token_source(
         kind, files, dtype, OffsetTable(offsets), vocab_size=vocab_size, boundaries=boundaries,
-        identity=[str(eos_id).encode()], options=options,
+        identity=[str(eos_id).encode()], options=options, scanned=eos_id is not None,
     )  # fmt: skip

@@ -60,7 +60,7 @@ class WholeFiles:
                 out.append(b"")
         return out, errors
 
-    range_unit = 0  # each record is an object
+    range_unit = 1  # each record is an object
 
     def record_ranges(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """File, first byte and end of each of these records."""

@@ -1,0 +1,113 @@
+"""What reads of Parquet rows fetch, computed without reading; see `block_reads`.
+
+It uses the code that keeps row groups, and the rule by which rows are stored, not copies of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.limits import Limits
+from penstock.sources.block_reads import BlockFacts
+from penstock.sources.kept_groups import KeptGroups
+from penstock.sources.parquet_footer import Sizes
+from penstock.sources.parquet_remote import Footers, together
+from penstock.sources.scattered_rows import MEMORY_BYTES, TOGETHER, stores_rows
+from penstock.storage import filesystem
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Table:
+    num_rows: int
+    nbytes: int
+
+
+class ParquetFetcher:
+    """A process that reads rows of Parquet files: it keeps row groups, and in the end stores all rows."""
+
+    def __init__(
+        self, rows: I64, decoded: I64, storable: int, parts: Callable[[list[int]], Sequence[int]], host: list[bool]
+    ) -> None:
+        self._rows, self._decoded, self._parts, self._host = rows, decoded, parts, host
+        self._kept, self._wanted, self._stored = KeptGroups(), 0, False
+        self._limit, expected = storable, int(decoded.sum())
+        self.exact = self._in_memory = expected <= MEMORY_BYTES
+        self._storable = bool(storable) and (self._in_memory or expected <= storable)
+
+    @property
+    def stored(self) -> str:
+        return "" if not self._storable else "process" if self._in_memory else "host"
+
+    def beside(self) -> ParquetFetcher:
+        return ParquetFetcher(self._rows, self._decoded, self._limit, self._parts, self._host)
+
+    def fetch(self, blocks: list[int], rows: int) -> list[list[int]]:
+        if self._stored:
+            return []
+        made: list[list[int]] = []
+        if self._storable and stores_rows(self._kept.decoded, self._wanted, int(self._rows.sum())):
+            if self._in_memory or not self._host[0]:
+                every = range(len(self._rows))
+                for first in every[::TOGETHER]:
+                    made += self._load(list(every[first : first + TOGETHER]))
+                self._host[0] = True
+            self._stored = True
+            self._kept.clear()
+            return made
+        made += self._load(blocks)
+        self._wanted += rows
+        return made
+
+    def _load(self, blocks: list[int]) -> list[list[int]]:
+        made, at = [], 0
+        for count in self._parts(blocks):
+            missing = [block for block in blocks[at : at + count] if self._kept.get(block) is None]
+            for block in missing:
+                self._kept.keep(block, _Table(int(self._rows[block]), int(self._decoded[block])))
+            made += [missing] if missing else []
+            at += count
+        return made
+
+
+class DecodedFiles(Protocol):
+    """Files of which row groups are decoded."""
+
+    stamps: list[filesystem.Stamp]
+    limits: Limits
+
+    @property
+    def columns(self) -> list[str]: ...
+
+    def block_sizes(self) -> I64: ...
+
+    def column_sizes(self, file: int) -> Sequence[Sizes]: ...
+
+
+def block_facts(files: DecodedFiles, footers: Footers) -> BlockFacts:
+    """The requests of row groups, see `sources.block_reads`. Reads the footers of local files again."""
+    spans: list[tuple[int, int, int, int]] = []
+    decoded: list[int] = []
+    stored: list[int] = []
+    for file in range(len(files.stamps)):
+        for group in footers.spans(file):
+            mine = [(len(stored), file, *span) for name in files.columns for span in group.get(name, [])]
+            spans += mine
+            stored.append(sum(stop - start for *_, start, stop in mine))
+        decoded += [sum(full for name, (_, full) in sizes.items() if name in files.columns)
+                    for sizes in files.column_sizes(file)]  # fmt: skip
+    rows, storable = files.block_sizes(), files.limits.row_cache_bytes
+
+    def fetcher() -> ParquetFetcher:
+        each = np.array(decoded, np.int64)
+        return ParquetFetcher(rows, each, storable, lambda groups: together([stored[g] for g in groups]), [False])
+
+    table = np.array(spans, np.int64).reshape(-1, 4)
+    sizes = np.array([stamp.size for stamp in files.stamps], np.int64)
+    return BlockFacts(sizes, table, 0, fetcher, fetcher().stored)
