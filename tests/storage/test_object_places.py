@@ -56,6 +56,39 @@ def no_aws(monkeypatch, tmp_path):
     return monkeypatch
 
 
+def test_folders_named_like_globs_are_read_exactly(s3, tmp_path):
+    for name in ("q?x=1", "[br]", "star*", "star2"):
+        objects.put_new(s3.url(tmp_path.name, name, "a.txt"), name.encode(), s3.options)
+    for name in ("q?x=1", "[br]", "star*"):
+        assert filesystem.expand(s3.url(tmp_path.name, name) + "/", s3.options) == [
+            s3.url(tmp_path.name, name, "a.txt")
+        ]
+    found = filesystem.expand(s3.url(tmp_path.name, "s*", "*.txt"), s3.options)
+    assert [url.split("/")[-2] for url in found] == ["star*", "star2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("endpoint", "127.0.0.1:9000"), ("endpoint", "http://127.0.0.1:9000 "), ("endpoint", "http://[::"),
+        ("endpoint", "http://127.0.0.1:99999"), ("endpoint", "http://"), ("access_key_id", "key\n"),
+        ("secret_access_key", "secret-of-mine\r\n"), ("session_token", "a\nb"), ("region", "us-east-1\n"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_part_of_a_request_is_refused(s3, name, value):
+    with pytest.raises(ps.UsageError, match=name) as caught:  # obstore panics: not an Exception, and a long backtrace
+        filesystem.stamp(s3.url("any"), s3.options | {name: value})
+    assert "secret-of-mine" not in str(caught.value) and "s3://bucket" in str(caught.value)
+
+
+def test_a_line_break_in_the_environment_and_spaces_in_a_bucket(s3, stored, no_aws, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key\n")
+    with pytest.raises(ps.UsageError, match="AWS_ACCESS_KEY_ID without line breaks"):
+        filesystem.stamp(s3.url("any"), {"endpoint": s3.endpoint})
+    with pytest.raises(ps.UsageError, match="the name of a bucket without spaces"):
+        filesystem.stamp("s3://buc ket/a", s3.options)
+
+
 def test_credentials_from_the_environment(s3, stored, no_aws):
     no_aws.setenv("AWS_ACCESS_KEY_ID", servers.KEY)
     no_aws.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.core.errors import UsageError
 from penstock.storage import aws_profile
@@ -43,6 +44,16 @@ _IGNORED = frozenset(
         "use_listings_cache", "version_aware",
     }
 )  # fmt: skip
+
+
+_NEVER_IN_NAMES = frozenset(' "<>^`{|}\\')
+_IN_REQUESTS = {
+    "s3": (
+        "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION",
+    ),
+    "gs": (),
+    "az": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN"),
+}  # fmt: skip
 
 
 @dataclass
@@ -93,8 +104,40 @@ def settings(kind: str, bucket: str, options: Mapping[str, Any]) -> Settings:
     endpoint = str(config.get("endpoint") or config.get("base_url") or _endpoint(family))
     if endpoint.startswith("http://") or not secure:
         client_options.setdefault("allow_http", True)
+    _check(family, bucket, config, endpoint)
     extra = {} if provider is None else {"credential_provider": provider}
     return Settings(bucket, config, client_options, policy, hedge, in_flight, extra)
+
+
+def _check(family: str, bucket: str, config: Mapping[str, Any], endpoint: str) -> None:
+    """Refuses what cannot be part of a request: obstore would panic. Values may be secrets, and are not shown."""
+    where = f"{family}://{bucket}"
+    if not bucket.isprintable() or set(bucket) & _NEVER_IN_NAMES:
+        raise UsageError(
+            "the name of a bucket without spaces and quotes", got=repr(bucket), where=where, fix="correct the URL"
+        )
+    if endpoint and not _is_endpoint(endpoint):
+        raise UsageError(
+            "an endpoint such as http://127.0.0.1:9000 or https://s3.example.com", got=repr(endpoint), where=where,
+            fix=f"endpoint={'http://' + endpoint!r}, if that is meant" if "://" not in endpoint else "correct it",
+        )  # fmt: skip
+    said = {name: value for name, value in config.items() if isinstance(value, str) and name != "service_account_key"}
+    said |= {name: os.environ[name] for name in _IN_REQUESTS[family] if name in os.environ}
+    for name, value in said.items():
+        if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
+            raise UsageError(
+                f"{name} without line breaks and control characters", got=f"{len(value)} letters with some",
+                where=where, fix="remove the line break at its end",
+            )  # fmt: skip
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+    return known and text.isprintable() and not set(text) & _NEVER_IN_NAMES
 
 
 def _set(*names: str) -> bool:

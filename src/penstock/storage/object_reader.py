@@ -116,7 +116,8 @@ def expand(url: str, options: Options, suffixes: Sequence[str]) -> list[tuple[st
             return [(url, *head(url, options))]
         except FileNotFoundError:
             pass
-    if globbing.has_magic(key):
+    # So may the name of a folder.
+    if globbing.has_magic(key) and not (key.endswith("/") and listing(url, options)):
         fixed = re.split(r"[*?\[]", key, maxsplit=1)[0].rpartition("/")[0]
         matches = re.compile(_glob(key)).fullmatch
         found = [one for one in listing(root + fixed, options) if matches(one.key)]
