@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -18,7 +19,9 @@ from penstock.core.columns import Ragged
 from penstock.core.errors import StorageError
 from penstock.engine import prefetch
 from penstock.storage import metrics
+from penstock.storage.cache_budget import OWN_BYTES
 from penstock.storage.cache_metrics import PAGES
+from penstock.storage.page_needs import PageNeeds
 from penstock.store.manifest import write_manifest
 from penstock.store.remote_store import RemoteStore
 from penstock.store.writer import ShardWriter
@@ -119,8 +122,15 @@ def test_a_jump_of_the_position_moves_what_is_fetched(pair, s3, tmp_path):
 def test_a_cache_that_cannot_hold_the_steps_read_at_once_is_refused(pair, s3, tmp_path):
     options = {"storage_options": s3.options, "cache_dir": tmp_path / "c", "cache_bytes": 300_000}
     loader = batches(pair[1], **options).to_numpy(prefetch=8)
-    with pytest.raises(StorageError, match=r"at least [\d,]+ bytes for 9 steps of 1 processes"):
+    with pytest.raises(StorageError, match=r"at least [\d,]+ bytes for 9 steps of 1 processes") as caught:
         next(iter(loader))
+    needed, _, _, pages, tables = (int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*", caught.value.expected))
+    store = RemoteStore(pair[1], **options)
+    assert "page tables of all shards, which stay open" in caught.value.expected
+    assert needed == pages + tables and tables == store._opened_bytes + OWN_BYTES
+    work = loader._work()
+    read = [needs for picks in work.orders(0, 9) for needs in prefetch.page_needs(work.plan.root, picks)]
+    assert pages == sum(needs.size for needs in PageNeeds.joined(read))
 
 
 def test_pages_that_will_be_read_soon_are_not_evicted(pair, s3, tmp_path):

@@ -315,7 +315,8 @@ class PageCache:
         if size > self.room:
             needed = max(self.limit - self.room, self.opened + OWN_BYTES) + size
             raise CacheTooSmall(
-                f"a page cache of at least {needed:,} bytes, for what is read at once",
+                f"a page cache of at least {needed:,} bytes: {size:,} for what is read at once, "
+                f"{needed - size:,} for the page tables of all shards, which stay open",
                 got=f"cache_bytes={self.limit:,}", where=self.folder, fix=f"pass cache_bytes={needed:,} or more",
             )  # fmt: skip
 
