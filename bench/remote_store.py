@@ -194,7 +194,7 @@ def slow_proxy(server: Server) -> Iterator[str]:
 def waiting(pipeline: ps.Pipeline, threads: int | None = None) -> dict[str, float]:
     """The share of time that a trainer with steps of STEP seconds waits, after the first FIRST steps."""
     loader = pipeline.to_torch(threads=threads)
-    waits, later = [], 0.0
+    waits, later, before = [], 0.0, metrics.counters()
     run = iter(loader)
     for _ in range(STEPS):
         asked = time.perf_counter()
@@ -204,15 +204,15 @@ def waiting(pipeline: ps.Pipeline, threads: int | None = None) -> dict[str, floa
         if len(waits) == FIRST:
             later = time.perf_counter()
     took = time.perf_counter() - later
-    storage = loader.stats().get("storage", {"requests": 0, "bytes": 0})
     run.close()
+    storage = metrics.since(before).get("s3", metrics.Counters())
     return {
         "share": sum(waits[FIRST:]) / took,
         "first_batch": waits[0],
         "median_ms": 1e3 * float(np.median(waits[FIRST:])),
         "longest_ms": 1e3 * max(waits[FIRST:]),
-        "requests": storage["requests"],
-        "megabytes": storage["bytes"] / 1e6,
+        "requests": storage.requests,
+        "megabytes": storage.bytes / 1e6,
     }
 
 
