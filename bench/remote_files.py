@@ -1,7 +1,7 @@
 """Epochs of remote JSONL, Parquet and tar in one thread, beside obstore's bare reads of the same ranges, counted.
 
-SeaweedFS on loopback. A first epoch behind the proxy of the tests counts requests, without faults; the rates, in MB/s of
-the files' bytes, are without it, because its Python would compete with the reader's.
+SeaweedFS on loopback. A first epoch behind the proxy of the tests counts requests, without faults; the rates, in MB/s
+of the files' bytes, are without it, because its Python would compete with the reader's.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def run(count: int = 3) -> dict[str, Any]:
                     for options in (proxy.options, server.options)
                 )
                 for rows_of in (counted, direct):
-                    rows_of.definition.origin.fingerprint()  # opened, indexed and hashed: what follows is the epoch alone
+                    rows_of.definition.origin.fingerprint()  # opened, indexed and hashed; then comes the epoch
 
                 def epoch(rows_of: Any = direct, size: int = size) -> float:
                     began = time.perf_counter()

@@ -183,8 +183,9 @@ class Prefetcher:
             needed = size * users + opened + OWN_BYTES
             if needed > cache.limit:
                 raise StorageError(
-                    f"a page cache of at least {needed:,} bytes for {least} steps of {users} processes: {size * users:,} for "
-                    f"their pages, {opened + OWN_BYTES:,} for the page tables of all shards, which stay open",
+                    f"a page cache of at least {needed:,} bytes for {least} steps of {users} processes: "
+                    f"{size * users:,} for their pages, {opened + OWN_BYTES:,} for the page tables of all shards, "
+                    "which stay open",
                     got=f"cache_bytes={cache.limit:,}", where=cache.folder,
                     fix=f"pass cache_bytes={needed:,} or more, or use a smaller batch or prefetch=",
                 )  # fmt: skip
