@@ -84,6 +84,11 @@ def judge(name: str, value: float, target: float, *, most: bool = False) -> tupl
     return name, f"{value:.3g}", f"{'<=' if most else '>='} {target:g}", "met" if good else "MISSED"
 
 
+def unmeasured(name: str, target: float, why: str, *, most: bool = False) -> tuple[str, str, str, str]:
+    """The line of a target whose peer is missing."""
+    return name, "-", f"{'<=' if most else '>='} {target:g}", f"NOT MEASURED: {why}"
+
+
 def least_cpu(run: Callable[[], Any], times: int = 5) -> float:
     """Processor seconds of a call, the least of several: other load only lengthens it."""
     found = []

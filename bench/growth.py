@@ -45,7 +45,10 @@ def folders(root: Path) -> tuple[list[Any], list[Any]]:
         curve("image folder: os.walk alone", "us", walked),
         curve("image folder: state once sizes are known, per file", "us", states, "0.3 us"),
     ]
-    return curves, [judge("opening a folder over a bare walk", opened[last] / walked[last], 1.5, most=True)]
+    return curves, [
+        judge("opening a folder over a bare walk", opened[last] / walked[last], 1.5, most=True),
+        judge("us a file of a first state_dict(), sizes gathered", states[last], 0.3, most=True),
+    ]
 
 
 def tars(root: Path) -> tuple[list[Any], list[Any]]:

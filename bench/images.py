@@ -1,8 +1,9 @@
 """A folder of JPEGs to training batches: decode, random resized crop to 224, flip, normalise, 64 at a time.
 
 Penstock (float32 and uint8, NHWC), tf.data (`decode_and_crop_jpeg`), DALI on the CPU (`image_random_crop`), torch's
-DataLoader with 2 workers and Pillow, and bare simplejpeg decoding full images on two threads. Missing packages
-are skipped. Every contender has 2 threads or processes and reads the same files.
+DataLoader with 2 workers and Pillow, and bare simplejpeg decoding full images on two threads. tf.data and DALI run in
+a process of their own, in the environment that has them (`bench.peers`). Every contender has 2 threads or processes
+and reads the same files.
 
     python -m bench images
     python bench/images.py --folder photos --rounds 5
@@ -19,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.common import judge, medians, rate, rounds, save, table
+from bench.common import judge, medians, rate, rounds, save, table, unmeasured
+from bench.peers import tried
 
 SIDE, ROWS, THREADS = 224, 64, 2
+PEERS = {"tf.data": "tensorflow", "DALI": "nvidia.dali"}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 
@@ -187,6 +191,18 @@ class Costed:
                 run.close()
 
 
+def peer_round(name: str, files: list[str], seconds: float) -> tuple[float, float]:
+    """Images a second and processor milliseconds an image of tf.data or DALI, in the peer's process."""
+    cost: list[float] = []
+    made = {"tf.data": tf_data, "DALI": dali}[name]([Path(f) for f in files])
+    return ROWS * rate(Costed(made, cost), seconds), cost[-1]
+
+
+def noted(answer: tuple[float, float], cost: list[float]) -> float:
+    cost.append(answer[1])
+    return answer[0]
+
+
 def run(folder: Path | None = None, count: int = 9, seconds: float = 4.0) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as made:
         if folder is None:
@@ -205,15 +221,16 @@ def compare(folder: Path, count: int, seconds: float) -> dict[str, Any]:
         "penstock uint8": lambda: ROWS * rate(Costed(ours(folder, "uint8"), cost["penstock uint8"]), seconds),
         "bare simplejpeg": lambda: bare(files, seconds, cost["bare simplejpeg"]),
     }
-    for module, name, make in (
-        ("tensorflow", "tf.data", tf_data), ("nvidia.dali", "DALI", dali), ("torch", "torch 2 workers", torch_loader)
-    ):  # fmt: skip
-        if find_spec(module.partition(".")[0]) is not None and (module != "nvidia.dali" or find_spec(module)):
-            contenders[name] = lambda make=make, name=name: ROWS * rate(Costed(make(files), cost[name]), seconds)
-        else:
-            print(f"  {name} is not installed")
+    if find_spec("torch"):
+        torch_rate = lambda: ROWS * rate(Costed(torch_loader(files), cost["torch 2 workers"]), seconds)  # noqa: E731
+        contenders["torch 2 workers"] = torch_rate
+    names = [str(f) for f in files]
     before = os.getloadavg()
-    found = rounds(contenders, count)
+    with ExitStack() as stack:
+        for name, module in PEERS.items():
+            if peer := tried(stack, name, module, "bench.images:peer_round", name, names, 0.3):
+                contenders[name] = lambda name=name, peer=peer: noted(peer(name, names, seconds), cost[name])
+        found = rounds(contenders, count)
     middle = medians(found)
     ranked = sorted(middle.items(), key=lambda item: -item[1])
     used = {name: float(np.median(values)) for name, values in cost.items() if name != "torch 2 workers"}
@@ -221,14 +238,15 @@ def compare(folder: Path, count: int, seconds: float) -> dict[str, Any]:
         (name, f"{value:.0f}", f"{min(found[name]):.0f}..{max(found[name]):.0f}", f"{used.get(name, np.nan):.2f}")
         for name, value in ranked
     ]
-    table("median of rounds", shown, ("", "images/s", "range", "CPU ms an image, this process"))
+    table("median of rounds", shown, ("", "images/s", "range", "CPU ms an image, its process"))
     targets = [
         judge("float32 / bare decode", middle["penstock"] / middle["bare simplejpeg"], 0.7),
         judge("uint8 / bare decode", middle["penstock uint8"] / middle["bare simplejpeg"], 0.85),
     ]
-    others = [middle[name] for name in ("tf.data", "DALI") if name in middle]
-    if others:
-        targets.append(judge("float32 / faster of tf.data and DALI", middle["penstock"] / max(others), 1.15))
+    others = [middle[name] for name in PEERS if name in middle]
+    what = "float32 / faster of tf.data and DALI"
+    ratio = judge(what, middle["penstock"] / max(others), 1.15) if others else unmeasured(what, 1.15, "neither runs")
+    targets.append(ratio)
     if "torch 2 workers" in middle:
         targets.append(judge("float32 / torch DataLoader", middle["penstock"] / middle["torch 2 workers"], 1.7))
     table("targets", targets, ("what", "found", "wanted", ""))

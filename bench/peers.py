@@ -1,6 +1,6 @@
 """Peers whose packages conflict with constraints.txt: each runs as a child process in an environment of its own.
 
-    python -m bench.peers           makes build/peers/torch and build/peers/images, once (about 3 GB)
+    python -m bench.peers           makes environments in build/peers, once (about 4 GB)
     python -m bench.peers torch     one of them
 
 PENSTOCK_PEERS names interpreters elsewhere, separated like PATH. A benchmark asks `python_with("streaming")` for one
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -29,9 +30,11 @@ from bench.common import left_out
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "build" / "peers"
 ENVIRONMENTS = {
-    "torch": ["torch", "mosaicml-streaming", "litdata", "lhotse", "soundfile"],
-    "images": ["tensorflow-cpu", "nvidia-dali-cuda120"],
+    "torch": ["torch", "mosaicml-streaming", "litdata"],
+    "audio": ["torch", "lhotse", "datasets==3.6.0", "librosa", "soundfile"],  # later datasets need FFmpeg's libraries
+    "tensorflow": ["tensorflow-cpu", "tensorflow-datasets", "nvidia-dali-cuda120"],
 }
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 # streaming imports torchvision, and later ones do not load beside a torch without CUDA
 WITHOUT_CUDA = {"torch": "torchvision==0.16.2"}
 
@@ -123,6 +126,20 @@ class Peer:
             self.process.kill()
             self.process.wait()
         self.errors.close()
+
+
+def tried(stack: ExitStack, title: str, module: str, function: str, *arguments: Any) -> Peer | None:
+    """A peer that has answered a first call; None, which is printed and saved, if it is missing or fails."""
+    python = python_with(module, title)
+    if python is None:
+        return None
+    peer = stack.enter_context(Peer(python, function, QUIET))
+    try:
+        peer(*arguments)
+    except PeerFailed as error:
+        left_out(title, str(error))
+        return None
+    return peer
 
 
 def serve(function: str) -> None:

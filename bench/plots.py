@@ -14,8 +14,8 @@ WIDTH, HEIGHT, PER_ROW = 300, 170, 3
 _LEFT, _TOP, _RIGHT, _BOTTOM = 52, 40, 14, 30
 
 
-def curves(found: Sequence[dict[str, Any]], machine: str) -> str:
-    """All curves in one picture."""
+def curves(found: Sequence[dict[str, Any]], runs: str, data: str = "") -> str:
+    """All curves in one picture, which keeps data as text."""
     rows = -(-len(found) // PER_ROW)
     width, height = WIDTH * min(PER_ROW, len(found)), HEIGHT * rows + 24
     style = "text{font:10px sans-serif;fill:#777}.t{font-weight:bold}path{fill:none;stroke:#2a78b8;stroke-width:2}"
@@ -23,9 +23,10 @@ def curves(found: Sequence[dict[str, Any]], machine: str) -> str:
     charts = [_chart(one, i % PER_ROW * WIDTH, i // PER_ROW * HEIGHT) for i, one in enumerate(found)]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">\n'
-        f"<title>Cost over size, with the exponent of growth</title>\n<style>{style}</style>\n"
+        f"<title>Cost over size, with the exponent of growth</title>\n<metadata>{escape(data)}</metadata>\n"
+        f"<style>{style}</style>\n"
         + "\n".join(charts)
-        + f'\n<text x="4" y="{height - 8}">{escape(machine)}</text>\n</svg>\n'
+        + f'\n<text x="4" y="{height - 8}">{escape(runs)}</text>\n</svg>\n'
     )
 
 

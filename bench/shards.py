@@ -135,6 +135,7 @@ def run() -> dict[str, Any]:
     print(f"  the loader over that gather: {', '.join(ratios)}")
     targets = [
         judge(f"a batch at {many:,} shards over one at {few}", batches[many] / batches[few], 1.5, most=True),
+        judge(f"opening {many:,} shards over opening {few}", found["open"][many] / found["open"][few], 1.5, most=True),
         judge(f"a batch of {many:,} gzip files over one of {few}", lines[many] / lines[few], 1.5, most=True),
     ]
     table("targets", targets, ("what", "found", "wanted", ""))

@@ -34,7 +34,41 @@ def test_curves_and_targets_are_written(results: Path, tmp_path: Path) -> None:
     texts = [element.text or "" for element in picture.iter() if element.tag.endswith("text")]
     assert texts.count("open <a> & b, per file") == 2
     assert "us, grows as n^1.00, goal: 1 us" in texts and any(saved["machine"]["id"] in text for text in texts)
-    assert "| growth | x | 1 | <= 2 | met |" in (tmp_path / "measured.md").read_text()
+    run = f"{saved['date']}, {saved['machine']['id']}"
+    assert f"| growth | x | 1 | <= 2 | met | {run} |" in (tmp_path / "measured.md").read_text()
+
+
+def test_benchmarks_that_were_not_run_keep_their_rows_and_curves(results: Path, tmp_path: Path) -> None:
+    page, drawn = tmp_path / "measured.md", tmp_path / "growth.svg"
+    first = common.curve("first & only", "us", {10: 1.0, 100: 10.0})
+    common.save("growth", {"curves": [first], "targets": [common.judge("a | b", 1, 2, most=True)]})
+    figures.run()
+    (results / "growth.json").unlink()
+    again = common.curve("second", "us", {10: 1.0, 100: 10.0})
+    common.save("mixtures", {"curves": [again], "targets": [common.judge("y", 3, 2, most=True)]})
+    figures.run()
+    assert "first &amp; only" in drawn.read_text() and "second" in drawn.read_text()
+    assert r"| growth | a \| b | 1 | <= 2 | met |" in page.read_text() and "| mixtures | y | 3 |" in page.read_text()
+    assert "Of 2 targets 1 were met and 1 missed." in (tmp_path / "README.md").read_text()
+    common.save("mixtures", {"curves": [again], "targets": [common.judge("z", 3, 2)]})
+    figures.run()
+    assert "| mixtures | y |" not in page.read_text() and drawn.read_text().count(">second<") == 1
+
+
+def test_missing_peers_and_faults_are_in_the_page(results: Path, tmp_path: Path) -> None:
+    page = tmp_path / "measured.md"
+    common.left_out("DALI", "no environment has it")
+    common.save("images", {"targets": [common.unmeasured("times DALI", 1.15, "neither runs")]})
+    common.save("faults", {"faults": {"dead worker": {"penstock": ["WorkerDied: a | b", 2.6]}}, "targets": []})
+    figures.run()
+    assert "| images | DALI | no environment has it |" in page.read_text()
+    assert "| images | times DALI | - | >= 1.15 | NOT MEASURED: neither runs |" in page.read_text()
+    assert r"| dead worker | WorkerDied: a \| b, 3 s | not tried |" in page.read_text()
+    readme = (tmp_path / "README.md").read_text()
+    assert "Of 1 targets 0 were met and 0 missed; 1 were not measured." in readme
+    common.save("images", {"targets": [common.judge("times DALI", 2, 1.15)]})
+    figures.run()
+    assert "no environment has it" not in page.read_text()
 
 
 def test_the_readme_has_a_few_figures_and_a_chart(results: Path, tmp_path: Path) -> None:
@@ -43,7 +77,7 @@ def test_the_readme_has_a_few_figures_and_a_chart(results: Path, tmp_path: Path)
     common.save("windows", {"targets": [], "mtokens": {"bare gather": 1000.0, "penstock": 800.0, "<other>": 90.0}})
     figures.run()
     readme = (tmp_path / "README.md").read_text()
-    assert "| state for a checkpoint, bytes | 180 | <= 1024 | met |" in readme and "other" not in readme
+    assert "| state for a checkpoint, bytes | 180 | <= 1024 | met | 2" in readme and "other" not in readme
     assert "Of 2 targets 1 were met and 1 missed." in readme
     picture = ElementTree.fromstring((tmp_path / "windows.svg").read_text())
     widths = [float(e.attrib["width"]) for e in picture.iter() if e.tag.endswith("rect")]
