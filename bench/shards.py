@@ -1,4 +1,4 @@
-"""Random windows of 10,000 shards, and records of 10,000 gzip files, beside 4, in a process that may open 1,024 files.
+"""Random windows of 10,000 shards, and records of 10,000 files, beside 4, in a process that may open 1,024 files.
 
 python -m bench shards
 """
@@ -48,12 +48,16 @@ def write_store(folder: Path, shards: int) -> None:
 
 
 def write_lines(folder: Path, files: int) -> None:
-    """The same records of JSON in `files` gzip files."""
+    """The same records of JSON in `files` gzip files and in as many plain ones."""
+    plain = folder.with_name(f"{files}-plain")
     folder.mkdir()
+    plain.mkdir()
     each = RECORDS // files
     for number in range(files):
         lines = (json.dumps({"text": f"record {row} " * 12}) for row in range(number * each, (number + 1) * each))
-        (folder / f"{number:05d}.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 1))
+        data = "\n".join(lines).encode()
+        (folder / f"{number:05d}.jsonl.gz").write_bytes(gzip.compress(data, 1))
+        (plain / f"{number:05d}.jsonl").write_bytes(data)
 
 
 def measure(folders: dict[int, str]) -> dict[str, dict[int, float]]:
@@ -67,7 +71,7 @@ def measure(folders: dict[int, str]) -> dict[str, dict[int, float]]:
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
     ps.open_store(folders[COUNTS[0]]).windows(LENGTH).batch(ROWS).to_numpy(threads=0)  # imports
-    opened, turns, bare, lines = {}, {}, {}, {}
+    opened, turns, bare, lines, plain = {}, {}, {}, {}, {}
     for count, folder in folders.items():
         began = time.process_time()
         run = iter(ps.open_store(folder).windows(LENGTH).shuffle(seed=1).batch(ROWS).to_numpy(threads=0))
@@ -76,11 +80,13 @@ def measure(folders: dict[int, str]) -> dict[str, dict[int, float]]:
             pass
         turns[count] = [run]
         bare[count] = [bare_gather(folder)]
-        records = ps.read_jsonl(f"{folder}-gzip/*").shuffle(seed=1).repeat(None).batch(ROWS)
-        lines[count] = [iter(records.to_numpy(threads=0))]
-        next(lines[count][0])
+        for kind, into, before in (("gzip", lines, 1), ("plain", plain, 2 * RECORDS // ROWS)):
+            records = ps.read_jsonl(f"{folder}-{kind}/*").shuffle(seed=1).repeat(None).batch(ROWS)
+            into[count] = [iter(records.to_numpy(threads=0))]
+            for _ in islice(into[count][0], before):  # every plain file is mapped
+                pass
     for _ in range(9):
-        for costs, batches in ((turns, BATCHES), (bare, BATCHES), (lines, BATCHES // 8)):
+        for costs, batches in ((turns, BATCHES), (bare, BATCHES), (lines, BATCHES // 8), (plain, BATCHES // 8)):
             for each in costs.values():
                 began = time.process_time()
                 for _ in islice(each[0], batches):
@@ -90,6 +96,7 @@ def measure(folders: dict[int, str]) -> dict[str, dict[int, float]]:
         "batch": {count: min(each[1:]) for count, each in turns.items()},
         "bare": {count: min(each[1:]) for count, each in bare.items()},
         "lines": {count: min(each[1:]) for count, each in lines.items()},
+        "plain": {count: min(each[1:]) for count, each in plain.items()},
         "open": opened,
     }
 
@@ -124,11 +131,12 @@ def run() -> dict[str, Any]:
         measured = json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
     found = {what: {int(count): cost for count, cost in costs.items()} for what, costs in measured.items()}
     few, many = COUNTS[0], COUNTS[-1]
-    batches, bare, lines = found["batch"], found["bare"], found["lines"]
+    batches, bare, lines, plain = (found[what] for what in ("batch", "bare", "lines", "plain"))
     curves = [
         curve(f"a batch of {ROWS} windows, over shards, {FILES:,} files", "us", batches, "1.5 of few"),
         curve("the same gather with all addresses known", "us", bare),
         curve(f"a batch of {ROWS} records of JSON, over gzip files", "us", lines, "1.5 of few"),
+        curve(f"a batch of {ROWS} records of JSON, over plain files", "us", plain, "1.5 of few"),
         curve("opening a store, over shards", "ms", found["open"]),
     ]
     ratios = (f"{batches[count] / bare[count]:.2f} at {count:,}" for count in COUNTS)
@@ -137,6 +145,7 @@ def run() -> dict[str, Any]:
         judge(f"a batch at {many:,} shards over one at {few}", batches[many] / batches[few], 1.5, most=True),
         judge(f"opening {many:,} shards over opening {few}", found["open"][many] / found["open"][few], 1.5, most=True),
         judge(f"a batch of {many:,} gzip files over one of {few}", lines[many] / lines[few], 1.5, most=True),
+        judge(f"a batch of {many:,} plain files over one of {few}", plain[many] / plain[few], 1.5, most=True),
     ]
     table("targets", targets, ("what", "found", "wanted", ""))
     facts = {"curves": curves, "targets": targets}

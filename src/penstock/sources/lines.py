@@ -29,6 +29,7 @@ from penstock.sources.line_errors import no_records, place, too_long
 from penstock.sources.line_index import Index, Wanted, claim_remote, read_remote, record_of, scan, scan_remote, spans_of
 from penstock.sources.line_ranges import checked_cursor, exact_bounds, line_ranges
 from penstock.sources.line_scan import scan_lines
+from penstock.sources.mapped_lines import FEWEST, MappedLines
 from penstock.sources.ranges import Cursor, Range
 from penstock.sources.record_spans import RecordTable, Spans
 from penstock.sources.spool import Spool, Tee
@@ -102,6 +103,7 @@ class LineFiles:
         self._spool: Spool | None = None
         self._regions = np.full(len(self.paths), -1)  # where the bytes of a decompressed file begin in the spool, or -1
         self._checked: set[int] = set()
+        self._mapped = MappedLines(self.paths, self.stamps) if len(self.paths) >= FEWEST else None
         self.ahead = RangesAhead() if any(map(filesystem.scheme, self.paths)) else None
 
     _built: RecordTable | None = None
@@ -333,8 +335,17 @@ class LineFiles:
             starts, stops, paths = (base + here.starts).tolist(), (base + here.stops).tolist(), self.paths
             for at, file, start, stop in zip(here.places.tolist(), here.files.tolist(), starts, stops, strict=True):
                 yield at, filesystem.read_at(handle, start, stop, paths[file])
-        if not copied.all():
-            yield from self._read_plain(spans[~copied].by_file())
+        if copied.all():
+            return
+        plain = spans[~copied] if copied.any() else spans
+        if self._mapped is not None:
+            held = self._mapped.held(plain.files)
+            here = plain if held.all() else plain[held]
+            yield from zip(here.places.tolist(), self._mapped.read(here.files, here.starts, here.stops), strict=True)
+            if held.all():
+                return
+            plain = plain[~held]
+        yield from self._read_plain(plain.by_file())
 
     def _read_plain(self, wanted: list[Wanted]) -> Iterator[tuple[int, bytes]]:
         remote = [] if self.ahead is None else [one for one in wanted if self._paged(one.file)]
@@ -404,7 +415,9 @@ class LineFiles:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {
-            k: v for k, v in self.__dict__.items() if k not in ("_lock", "_spool", "_regions", "_checked", "ahead")
+            k: v
+            for k, v in self.__dict__.items()
+            if k not in ("_lock", "_spool", "_regions", "_checked", "_mapped", "ahead")
         }
         if self._built is not None and self._built.nbytes > _PICKLED_INDEX:
             del state["_built"]  # cheaper to scan again than to send
