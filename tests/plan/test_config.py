@@ -13,6 +13,7 @@ import yaml
 from omegaconf import OmegaConf
 
 import penstock as ps
+from penstock.augment import Flip
 from penstock.cli.main import main
 
 
@@ -178,3 +179,21 @@ def test_commands_take_a_configuration(home: Path, capsys: pytest.CaptureFixture
     assert main(["prepare", "p.yaml", "-t", "bytes", "--out", "store", "--quiet"]) == 0
     assert len(ps.open_store("store").rows()) == 30
     assert os.path.isdir("store")
+
+
+def test_values_of_hydra_are_arguments(home: Path) -> None:
+    """Lists and dicts of OmegaConf, and dataclasses that Hydra's instantiate wraps, mean what they say."""
+    config = OmegaConf.create(
+        {"size": [8, "${width}"], "width": 8, "names": ["x"], "rename": {"x": "y"}, "parts": {"a": 0.5, "b": 0.5}}
+    )
+    pixels = ps.from_arrays({"x": [1, 2, 3, 4]})
+    assert pixels.select(*config.names).rename(config.rename).peek(1) == [{"y": 1}]
+    assert list(pixels.split(config.parts)) == ["a", "b"]
+    assert pixels.rename(config.rename).to_config() == pixels.rename({"x": "y"}).to_config()
+    decoded = ps.from_arrays({"bytes": [b"x"]}).decode_images(config.size)
+    assert decoded.fingerprint() == ps.from_arrays({"bytes": [b"x"]}).decode_images([8, 8]).fingerprint()
+    flip = OmegaConf.create([Flip(p=1.0)])[0]
+    assert not isinstance(flip, Flip)
+    assert ps.Augment(flip, seed=3).spec() == ps.Augment(Flip(p=1.0), seed=3).spec()
+    read = ps.read_jsonl(**OmegaConf.create({"paths": ["a.jsonl"], "fields": ["n"], "types": {"n": "int"}}))
+    assert read.peek(1) == [{"n": 0}]

@@ -37,6 +37,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_braces() -> None:
     assert expand_braces("a{1..3}{x,y}") == ["a1x", "a1y", "a2x", "a2y", "a3x", "a3y"]
+    assert expand_braces("{x-{00..01},v{a..c..2}}.tar") == ["x-00.tar", "x-01.tar", "va.tar", "vc.tar"]
+    assert expand_braces("a{") == ["a{"] and expand_braces("{x{1,2}}}") == ["{x1}}", "{x2}}"]
+    assert expand_braces("{" * 5000 + "}" * 5000) == ["{" * 5000 + "}" * 5000]
     assert expand_braces("{3..1}") == ["3", "2", "1"] and expand_braces("{01..10..4}") == ["01", "05", "09"]
     with pytest.raises(ps.LimitError):
         expand_braces("{1..999999999}")

@@ -7,6 +7,7 @@ only after a `TypeError` is the call compared with the signature.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from functools import update_wrapper
 from types import FunctionType
@@ -240,9 +241,11 @@ _MISTAKES = (TypeError, ValueError, AttributeError, LookupError)  # what a value
 
 def _explained(function: F, alone: str = "") -> F:
     # In the closure: the globals below are those of `function`.
-    explain, ours, mistakes, note = problem_of, PenstockError, _MISTAKES, _note
+    explain, ours, mistakes, note, modules, plain = problem_of, PenstockError, _MISTAKES, _note, sys.modules, _plain
 
     def call(*args: Any, **named: Any) -> Any:
+        if "omegaconf" in modules:
+            args, named = tuple(map(plain, args)), {name: plain(value) for name, value in named.items()}
         try:
             made = function(*args, **named)
             return made if alone else note(made, function, args, named)
@@ -255,6 +258,15 @@ def _explained(function: F, alone: str = "") -> F:
     home = getattr(function, "__globals__")  # noqa: B009
     code = call.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
     return cast(F, update_wrapper(FunctionType(code, home, None, None, call.__closure__), function))
+
+
+def _plain(value: Any) -> Any:
+    """Lists, dicts and dataclasses of Hydra as the values that they stand for; everything else as it is."""
+    if type(value).__module__.partition(".")[0] != "omegaconf":
+        return value
+    from omegaconf import Container, OmegaConf
+
+    return OmegaConf.to_object(value) if isinstance(value, Container) else value
 
 
 def explained_methods(cls: type[T]) -> type[T]:
