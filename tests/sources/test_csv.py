@@ -152,8 +152,8 @@ def test_headers(tmp_path: Path) -> None:
     assert ps.read_csv(tmp_path / "b.csv", header=["x", "y"]).peek(1) == [{"x": "a", "y": "b"}]
     (tmp_path / "c.tsv").write_text('say "hi"\tn\nx\t1\n')
     assert ps.read_csv(tmp_path / "c.tsv").peek() == [{'say "hi"': "x", "n": 1}]
-    for text, message in {"b,a\n1,2\n": "the columns of", "a,a\n1,2\n": "different names", "a,\n1,2\n": "names",
-                          "": "at least one record", "a,b\n": "at least one record"}.items():  # fmt: skip
+    for text, message in {"b,a\n1,2\n": "the columns of", "a,a\n1,2\n": "different names",
+                          "": "at least one record", "a,b\n": "only a header"}.items():  # fmt: skip
         (tmp_path / "d.csv").write_text(text)
         with pytest.raises(ps.DataError, match=message):
             ps.read_csv([tmp_path / "b.csv", tmp_path / "d.csv"] if text.startswith("b") else tmp_path / "d.csv")
@@ -182,3 +182,10 @@ def test_behind_a_url() -> None:
         file.write(b"n,text\n" + b"".join(b'%d,"a\nb %d"\n' % (i, i) for i in range(100)))
     source = ps.read_csv("memory://csv/a.csv").rows()
     assert source.read(np.array([99, 3]))["text"].tolist() == ["a\nb 99", "a\nb 3"]
+
+
+def test_columns_without_a_name_are_numbered_as_pandas_numbers_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",text, ,n\n0,one,x,1\n1,two,y,2\n")  # as DataFrame.to_csv writes an index
+    rows = ps.read_csv(tmp_path / "a.csv")
+    assert rows.peek(2)[1] == {"Unnamed: 0": 1, "text": "two", "Unnamed: 2": "y", "n": 2}
+    assert ps.prepare(rows, "bytes", tmp_path / "store", show_progress=False).documents == 2

@@ -74,6 +74,22 @@ def test_labels_that_cannot_be(labels, text, tmp_path):
     assert text in str(error.value)
 
 
+def test_splits_are_no_classes(tmp_path):
+    for path in ("train/cat/1.jpg", "train/dog/2.jpg", "Val/cat/3.jpg", "Val/dog/4.jpg"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"...")
+    with pytest.raises(UsageError, match=r"(?s)classes.*splits: Val, train.*name one of them: '.*train'"):
+        ImageFolder(tmp_path)
+    assert ImageFolder(tmp_path / "train").classes == ("cat", "dog")
+    assert ImageFolder(tmp_path, labels=None).labels is None
+    assert ImageFolder(tmp_path, labels=lambda path: path.split("/")[1]).labels.tolist() == [0, 1, 0, 1]
+    shutil.rmtree(tmp_path / "Val")
+    with pytest.raises(UsageError, match="splits: train"):
+        ImageFolder(tmp_path)
+    (tmp_path / "train" / "cat").rename(tmp_path / "cat")
+    assert ImageFolder(tmp_path).classes == ("cat", "train")  # some folder that is none
+
+
 def test_an_empty_or_missing_folder_says_so(tmp_path):
     with pytest.raises(UsageError, match=r"files ending in \.jpg"):
         ImageFolder(tmp_path)

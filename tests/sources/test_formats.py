@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import lzma
+import pickle
 import re
 from importlib import import_module
 from pathlib import Path
@@ -192,6 +195,9 @@ def test_a_name_that_says_nothing_is_recognised_by_content(tmp_path: Path, head:
         (b"PK\x03\x04", "a zip archive"),
         ("text".encode("utf-16"), "UTF-16 text"),
         (b"SQLite format 3\0", "an SQLite database"),
+        *[(pickle.dumps({"a": [1]}, protocol), "a pickle") for protocol in (4, 5)],
+        (bz2.compress(b"text"), "bzip2 data"),
+        (lzma.compress(b"text"), "xz data"),
         (b"abc\0def", "binary data of an unknown format"),
     ],
 )

@@ -26,13 +26,16 @@ _KNOWN = (
 )  # fmt: skip
 _FOREIGN = {
     b"%PDF-": "a PDF document", b"PK\x03\x04": "a zip archive", b"SQLite format 3\0": "an SQLite database",
-    b"\x89HDF\r\n": "an HDF5 file", b"\x80\x04\x95": "a pickle", b"\x7fELF": "a program", b"Obj\x01": "an Avro file",
-    b"ORC": "an ORC file", b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text",
+    b"\x89HDF\r\n": "an HDF5 file", b"\x80\x04\x95": "a pickle", b"\x80\x05\x95": "a pickle",
+    b"\x7fELF": "a program", b"Obj\x01": "an Avro file", b"ORC": "an ORC file", b"BZh": "bzip2 data",
+    b"\xfd7zXZ\0": "xz data", b"\x04\x22\x4d\x18": "LZ4 data", b"7z\xbc\xaf": "a 7z archive",
+    b"Rar!": "a RAR archive", b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text",
 }  # fmt: skip
 _UNKNOWN = "binary data of an unknown format"
 _FIX = {
     "UTF-16 text": "convert it to UTF-8: iconv -f UTF-16 -t UTF-8",
-    "a zip archive": "unpack it first",
+    **dict.fromkeys(("a zip archive", "a 7z archive", "a RAR archive"), "unpack it first"),
+    **dict.fromkeys(("bzip2 data", "xz data", "LZ4 data"), "compress it with gzip or Zstandard instead, or unpack it"),
     "a pickle": "write it as JSON lines or Parquet; pickles run code and are never loaded",
 }
 

@@ -95,7 +95,7 @@ class CsvFiles(LineSource):
             if not self.files.stamps[file].size:
                 continue
             names = self._cells(_first_record(path, self.quoting, self.limits, self.files.options), path)
-            names = _checked_names([name.strip() for name in names], path)
+            names = _checked_names([name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)], path)
             found = found or names
             if names != found:
                 raise DataError(

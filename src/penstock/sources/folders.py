@@ -20,7 +20,7 @@ from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.os_errors import storage_errors
-from penstock.sources import media_objects, media_paths
+from penstock.sources import media_objects, media_paths, splits
 from penstock.sources.file_listing import FileSizes, Run, list_files
 from penstock.sources.formats import AUDIO_SUFFIXES, IMAGE_SUFFIXES, VIDEO_SUFFIXES
 from penstock.sources.names import Names
@@ -254,6 +254,7 @@ def _label(runs: list[Run], labels: Labels, root: str) -> tuple[tuple[str, ...],
         return (), None
     if labels == "folder" and all(folder for folder, _ in runs):
         values = [folder.partition("/")[0] for folder, _ in runs]
+        _check_no_splits(values, any(folder.strip("/").count("/") for folder, _ in runs), root)
         classes, numbers = _numbered(values)
         return classes, np.repeat(numbers, [len(files) for _, files in runs])
     names = [folder + name for folder, files in runs for name in files]
@@ -265,6 +266,7 @@ def _label(runs: list[Run], labels: Labels, root: str) -> tuple[tuple[str, ...],
                 fix='move it into a class folder, or pass labels="name", a function, or None',
             )  # fmt: skip
         values = [name.partition("/")[0] for name in names]
+        _check_no_splits(values, any(name.count("/") > 1 for name in names), root)
     elif labels == "name":
         values = [_prefix(name.rpartition("/")[2]) for name in names]
     elif callable(labels):
@@ -277,6 +279,17 @@ def _label(runs: list[Run], labels: Labels, root: str) -> tuple[tuple[str, ...],
     if wrong is not None:
         raise UsageError("labels that are all str or all int", got=repr(values[wrong]), where=names[wrong])
     return _numbered(values)
+
+
+def _check_no_splits(folders: list[str], deeper: bool, root: str) -> None:
+    """Raises if the folders that would be classes are splits, and the classes are the folders in them."""
+    found = sorted(set(folders))
+    if deeper and all(map(splits.is_split, found)):
+        first = min(found, key=lambda name: name.lower() != "train")
+        raise UsageError(
+            "folders that are classes", got=f"splits: {', '.join(found)}", where=root,
+            fix=f"name one of them: {os.path.join(root, first)!r}; labels=None, or a function of the path, reads all",
+        )  # fmt: skip
 
 
 def _numbered(values: list[str]) -> tuple[tuple[str, ...], NDArray[np.int64]]:

@@ -21,10 +21,11 @@ def bare(error: E) -> E:
     return error
 
 
-def no_records(paths: Sequence[str]) -> DataError:
-    """The error for files without content."""
+def no_records(paths: Sequence[str], header: bool = False) -> DataError:
+    """The error for files without content, or with nothing but a header."""
+    empty = "only empty files" if len(paths) > 1 else "an empty file"
     return DataError(
-        "at least one record", got="only empty files" if len(paths) > 1 else "an empty file",
+        "at least one record", got="only a header" if header else empty,
         where=", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else ""),
         fix="pass files with content; blank lines are not records",
     )  # fmt: skip

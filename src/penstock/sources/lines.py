@@ -96,7 +96,7 @@ class LineFiles:
         self._kinds: dict[int, str] = {}
         self._fresh()
         if not any(self._has_content(i) for i in range(len(self.paths))):
-            raise no_records(self.paths)
+            raise no_records(self.paths, quoting is not None and any(stamp.size for stamp in self.stamps))
 
     def _fresh(self) -> None:
         self._lock = threading.Lock()

@@ -51,6 +51,15 @@ def is_data(path: str) -> bool:
     return not name.startswith(".") and name not in _METADATA and name.partition(".")[0] not in _ABOUT
 
 
+def is_split(name: str) -> bool:
+    """Whether a folder of this name is a split of a dataset.
+
+    >>> is_split("train"), is_split("Val"), is_split("trains")
+    (True, True, False)
+    """
+    return name.lower() in _CANONICAL
+
+
 def data_files(
     paths: filesystem.Paths, suffixes: Sequence[str] = (), storage_options: filesystem.Options = None
 ) -> list[str]:
