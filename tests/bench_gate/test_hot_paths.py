@@ -18,16 +18,17 @@ SECONDS, ROUNDS, MORE_ROUNDS = 0.06, 2, 4
 
 BOUNDS = {
     "windows": 4.0,
-    "windows, 2 threads": 7.0,
-    "mixture": 12.0,
+    "windows, 2 threads": 6.0,
+    "mixture": 8.0,
     "packed": 9.0,
     "documents": 1.0,
-    "jax": 0.9,
+    "jax": 0.75,
     "collate": 0.4,
     "rows": 2.0,
     "images": 2.2,
     "audio": 1.5,
-    "prepare": 1.2,
+    "log mel": 2.0,
+    "prepare": 0.7,
 }
 
 
