@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from penstock.core.errors import PenstockError
 
@@ -21,8 +21,8 @@ Key = tuple[int, int, int]  # file, start, stop
 class _Held:
     """One range for the readers of these steps; None while it is on its way."""
 
+    steps: list[int]
     data: bytes | None = None
-    steps: list[int] = field(default_factory=list)
 
 
 class RangesAhead:
@@ -37,6 +37,7 @@ class RangesAhead:
 
     def __init__(self) -> None:
         self._held: dict[Key, _Held] = {}
+        self._keys: dict[int, list[Key]] = {}  # that were claimed for each step, also if they are no longer held
         self._changed = threading.Condition()
         self.size = 0  # bytes held
 
@@ -47,11 +48,15 @@ class RangesAhead:
         """Readers of `step` wait for these ranges from now on; the result reads those that are not held."""
         mine: list[Key] = []
         with self._changed:
+            held = self._held
             for key in keys:
-                if key not in self._held:
-                    self._held[key] = _Held()
+                found = held.get(key)
+                if found is None:
+                    held[key] = _Held([step])
                     mine.append(key)
-                self._held[key].steps.append(step)
+                else:
+                    found.steps.append(step)
+            self._keys.setdefault(step, []).extend(keys)
         return lambda: self._fetch(mine, read)
 
     def _fetch(self, mine: list[Key], read: Callable[[list[Key]], list[bytes]]) -> int:
@@ -72,32 +77,40 @@ class RangesAhead:
     def take(self, keys: Sequence[Key]) -> list[bytes | None]:
         """The bytes of those ranges that were fetched ahead; None for the others."""
         with self._changed:
-            if not self._held:
-                return [None] * len(keys)
-            return [self._take(key) for key in keys]
+            held = self._held
+            out: list[bytes | None] = []
+            for key in keys:
+                found = held.get(key)
+                while found is not None and found.data is None:
+                    self._changed.wait()
+                    found = held.get(key)
+                if found is None:
+                    out.append(None)
+                    continue
+                out.append(found.data)
+                self._ended(key, found, found.steps[0])
+            return out
 
-    def _take(self, key: Key) -> bytes | None:
-        while (held := self._held.get(key)) is not None and held.data is None:
-            self._changed.wait()
-        if held is None:
-            return None
-        held.steps.pop(0)
-        if not held.steps:
-            self._drop(key)
-        return held.data
-
-    def _drop(self, key: Key) -> None:
-        held = self._held.pop(key)
-        self.size -= len(held.data or b"")
+    def _ended(self, key: Key, found: _Held, step: int) -> None:
+        """No reader of this step will take the range any more."""
+        found.steps.remove(step)
+        if not found.steps:
+            del self._held[key]
+            self.size -= len(found.data or b"")
 
     def forget(self, step: int | None = None) -> None:
         """Drops what readers of steps before `step` have not taken; None: of all steps."""
         with self._changed:
-            for key, held in list(self._held.items()):
-                if held.data is not None:
-                    held.steps = [] if step is None else [each for each in held.steps if each >= step]
-                    if not held.steps:
-                        self._drop(key)
+            for over in [each for each in self._keys if step is None or each < step]:
+                coming = []
+                for key in self._keys.pop(over):
+                    found = self._held.get(key)
+                    if found is not None and found.data is None:
+                        coming.append(key)
+                    elif found is not None and over in found.steps:
+                        self._ended(key, found, over)
+                if coming:
+                    self._keys[over] = coming
 
 
 def nothing() -> int:
