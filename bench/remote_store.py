@@ -25,7 +25,7 @@ import obstore
 from tests.storage.servers import KEY, SECRET, Server, seaweedfs
 
 import penstock as ps
-from bench.common import judge, medians, rounds, save, table
+from bench.common import judge, left_out, medians, rounds, save, table
 from bench.peers import python_with
 from penstock.core.columns import Ragged
 from penstock.storage import metrics, object_client, objects, page_fetch
@@ -264,6 +264,7 @@ def libraries(
         written = {"raw": str(folder / "raw.bin"), "out": str(folder / "litdata"), "chunk_bytes": 1 << 26}
         if isinstance(wrote := reader(python, "write_litdata", shared | written, environment), str):
             absent["litdata"] = wrote
+            left_out("litdata", wrote)
         else:
             boto = {"endpoint_url": server.endpoint, "aws_access_key_id": KEY, "aws_secret_access_key": SECRET}
             boto["region_name"] = "us-east-1"
@@ -276,6 +277,7 @@ def libraries(
             shutil.rmtree(cache, ignore_errors=True)
             if isinstance(ran, str):
                 absent[name] = ran
+                left_out(name, ran)
                 del jobs[name]
                 continue
             for state, facts in zip(("cold", "warm"), ran, strict=True):

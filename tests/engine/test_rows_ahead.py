@@ -7,6 +7,7 @@ import json
 import pickle
 import tarfile
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 import penstock as ps
 from penstock.core.errors import StorageError
+from penstock.engine import rows_ahead
 from penstock.engine.rows_ahead import ranges_of
 from penstock.storage import metrics, objects
 from penstock.storage.ranges_ahead import RangesAhead
@@ -165,3 +167,21 @@ def test_readers_do_not_wait_for_requests_of_a_plan_that_failed(places, s3):
     for threads in (0, 2):
         got = taken(mixed(remote).to_numpy(threads=threads))
         assert got == taken(mixed(local).to_numpy(threads=0))
+
+
+def test_what_is_on_its_way_counts_as_held(places, s3, monkeypatch):
+    ahead = 300_000
+    monkeypatch.setattr(rows_ahead, "AHEAD_BYTES", ahead)
+    monkeypatch.setattr(rows_ahead, "CHUNK_BYTES", ahead // rows_ahead.FETCHERS)
+    loader = rows(places[1], "jsonl", s3.options).shuffle(seed=3).batch(BATCH).to_numpy(threads=1)
+    (ranges,) = ranges_of(loader._plan)
+    most, run = 0, iter(loader)
+    for _ in range(40):
+        next(run)
+        until = time.monotonic() + 0.1
+        while time.monotonic() < until:
+            most = max(most, ranges.size)
+            time.sleep(0.002)
+    run.close()
+    step = BATCH * 3100
+    assert ahead // 2 < most < ahead + ahead // rows_ahead.FETCHERS + 2 * step

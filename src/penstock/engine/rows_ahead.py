@@ -19,9 +19,11 @@ from penstock.sources.base import RowsAheadSource
 from penstock.storage.ranges_ahead import RangesAhead
 
 AHEAD_BYTES = 32 << 20
-CHUNK_BYTES = 4 << 20  # about what one thread requests at a time
 MOST_STEPS = 256
 FETCHERS = 3
+# About what one thread requests at a time. In random order a request reads over what lies between its records, so the
+# more of them come together, the fewer bytes an epoch takes.
+CHUNK_BYTES = AHEAD_BYTES // FETCHERS
 WAIT_SECONDS = 0.1  # how long a reader waits for its records to be requested, before it requests them itself
 
 
@@ -33,6 +35,7 @@ class RowsAhead:
         self._ranges = ranges_of(work.plan)
         self._at = self._next = at  # of the trainer; the first step that is not requested
         self._steps = 1
+        self._coming = 0  # calls whose records are on their way
         self._moved, self._planning = threading.Condition(), threading.Lock()
         self._idle = self._closed = self._started = False
         self._threads = [
@@ -100,6 +103,8 @@ class RowsAhead:
                 self._idle = False
                 if self._closed:
                     return False
+                self._coming += 1
+                claimed.callback(self._came)
                 first = self._next
                 last = first + self._steps if self._stop is None else min(self._stop, first + self._steps)
             for picks in self._work.orders(first, last):
@@ -114,8 +119,13 @@ class RowsAhead:
             ranges.forget(self._at)
         return True
 
+    def _came(self) -> None:
+        with self._moved:
+            self._coming -= 1
+            self._moved.notify_all()
+
     def _has_work(self) -> bool:
-        held = sum(ranges.size for ranges in self._ranges)
+        held = sum(ranges.size for ranges in self._ranges) + self._coming * CHUNK_BYTES
         end = self._at + MOST_STEPS
         return held < AHEAD_BYTES and self._next < (end if self._stop is None else min(end, self._stop))
 
