@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grain
 import numpy as np
 import torch
 
@@ -86,6 +85,8 @@ def torch_loader(path: Path, workers: int) -> Any:
 
 
 def grain_loader(path: Path, threads: int) -> Iterator[Any]:
+    import grain
+
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(1, threads) * 2)
     dataset = grain.MapDataset.source(GrainSource(path)).shuffle(seed=1).batch(BATCH).to_iter_dataset(options)
     for batch in dataset:

@@ -17,7 +17,6 @@ from penstock.engine.auto_threads import (
     CostMonitor,
     ThreadTrial,
 )
-from penstock.engine.stats import Stats
 
 CHEAP, DEAR, BURST = 50e-6, 500e-6, 50e-3
 
@@ -62,21 +61,20 @@ def test_a_trainer_whose_own_step_gets_longer_counts_against_threads() -> None:
         trial = ThreadTrial(1e-3, threads=2, step=1e-3)
         answers = [trial.end(0.0, 1e-3 * (STEADY + longer)) for _ in range(6 + TRIAL_BATCHES)]
         assert answers[-1] is worth
-        assert trial.slower == pytest.approx(longer)
+        assert trial.lost == pytest.approx(1e-3 * (STEADY - 1 + longer))
 
 
 def test_the_verdict_names_the_child_process_when_the_trainers_step_gets_longer() -> None:
-    auto, stats = AutoThreads(2), Stats()
+    auto = AutoThreads(2)
     for _ in range(WATCHED_BATCHES + 1):
         auto.end(DEAR * 10, time.thread_time() - DEAR * 10, 0.0, 1e-3)
     for _ in range(6 + TRIAL_BATCHES):
         auto.end(0.0, 0.0, 0.0, 1.25e-3)
     assert auto.settled == 2
-    stats.slower = auto.slower
-    stats.took(0.0, 1.0)
-    assert "22% longer beside the loader's threads: isolate=True, threads=1" in stats.summary()["verdict"]
-    stats.reset()
-    assert "isolate" not in stats.summary()["verdict"]
+    loader = ps.from_arrays({"x": range(4)}).batch(2).to_numpy()
+    assert "isolate" not in loader.stats()["verdict"]
+    loader._known.loss = auto.loss
+    assert "25% longer beside the loader's threads: isolate=True, threads=1" in loader.stats()["verdict"]
 
 
 def test_what_a_batch_cost_is_said_without_the_dearest() -> None:

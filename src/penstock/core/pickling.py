@@ -116,7 +116,7 @@ def dump(value: Any) -> tuple[bytes, list[memoryview]]:
 
     class ByValue(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
         def reducer_override(self, value: Any) -> Any:
-            reduced = _reduced(value)
+            reduced = reduced_own(value)
             if reduced is not NotImplemented:
                 return reduced
             reduced = super().reducer_override(value)
@@ -158,11 +158,11 @@ class _Pickler(pickle.Pickler):
         if isinstance(value, FunctionType | type) and not _can_import(value):
             self.by_value.add(value.__module__)
             return str, ()  # continues, to find the other modules
-        return _reduced(value)
+        return reduced_own(value)
 
 
-def _reduced(value: Any) -> Any:
-    """How both picklers treat our own kinds of objects; NotImplemented leaves the rest to them."""
+def reduced_own(value: Any) -> Any:
+    """How all picklers of pipelines treat our own kinds of objects; NotImplemented leaves the rest to them."""
     if isinstance(value, Portable):
         return object.__reduce_ex__(value, PROTOCOL)  # one pickle for all nested ones
     return _reopened(value)

@@ -9,14 +9,16 @@ may have opened files, or computed the order of many batches.
 Threads do not help where the work holds the GIL (resampling audio does): the trainer then waits for a batch as long as
 computing it takes, or longer. And they lengthen the step of a trainer that runs much Python of its own, because both
 take turns with the GIL. So threads are tried for a few batches, and stopped unless the time between batches (the wait
-and the trainer's own step) got shorter by a part of what computing a batch takes. `slower` is how much longer the
-trainer's own step became; a child process would not do that to it.
+and the trainer's own step) got shorter by a part of what computing a batch takes. `loss` is
+what the trainer then loses, to threads or to computing batches itself: `engine.moving` decides whether a child helps.
 """
 
 from __future__ import annotations
 
 import time
 from statistics import median
+
+from penstock.engine.moving import Loss
 
 try:
     import resource
@@ -92,7 +94,7 @@ class ThreadTrial:
         self._cost, self._step, self._skip = cost, step, 2 * threads + 2  # threads catch up first
         self._count, self._waited = 0, 0.0
         self._steps: list[float] = []
-        self.slower = 0.0  # by which part the trainer's own step got longer, once decided
+        self.lost = 0.0  # seconds by which the trainer's period is longer than its step was before, once decided
 
     def end(self, waited: float, step: float = 0.0) -> bool | None:
         self._count += 1
@@ -102,9 +104,9 @@ class ThreadTrial:
         self._steps.append(step)
         if self._count < self._skip + TRIAL_BATCHES:
             return None
-        longer = max(0.0, median(self._steps) - STEADY * self._step)
-        self.slower = longer / self._step if self._step else 0.0
-        return self._waited / TRIAL_BATCHES + longer < MOST_OF_COST * self._cost
+        step, waited = median(self._steps), self._waited / TRIAL_BATCHES
+        self.lost = max(0.0, step - self._step + waited)
+        return waited + max(0.0, step - STEADY * self._step) < MOST_OF_COST * self._cost
 
 
 class AutoThreads:
@@ -116,7 +118,7 @@ class AutoThreads:
     def __init__(self, threads: int) -> None:
         self.busy = True
         self.settled: int | None = None
-        self.slower = 0.0  # by which part the trainer's own step is longer beside the threads
+        self.loss: Loss | None = None  # once settled
         self._threads = threads  # to try
         self._monitor = CostMonitor()
         self._trial: ThreadTrial | None = None
@@ -129,8 +131,8 @@ class AutoThreads:
             worth = self._trial.end(wall, step)
             if worth is None:
                 return None
-            self.slower = self._trial.slower if worth else 0.0
             self.settled = self._threads if worth else 0
+            self.loss = Loss(monitor.step, monitor.cost, self._trial.lost if worth else monitor.cost, self.settled)
             return None if worth else 0
         if monitor.watching and monitor.end(wall, cpu, step):
             self._trial = ThreadTrial(monitor.cost, self._threads, monitor.step)

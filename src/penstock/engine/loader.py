@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -23,9 +22,10 @@ from penstock.core.cpus import usable_cores
 from penstock.core.errors import ArgumentError, LimitError, StateError, UsageError
 from penstock.core.pickling import Portable
 from penstock.engine import stalls
-from penstock.engine.auto_threads import RECHECK_MASK, AutoThreads
 from penstock.engine.batches import Batches
+from penstock.engine.iterate import iterate
 from penstock.engine.loop import Loop
+from penstock.engine.moving import Experience, Loss, child_threads
 from penstock.engine.ordered_threads import OrderedThreads
 from penstock.engine.output import Output
 from penstock.engine.prefetch import Ahead, FetchingAhead, Prefetcher, is_paged
@@ -48,9 +48,11 @@ from penstock.plan.step_ranges import StepRanges, step_number
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from penstock.engine.moving import Child
     from penstock.engine.processes.isolated import Isolated
+    from penstock.engine.processes.standby import Standby
 
-    Items = OrderedThreads | Isolated | FetchingAhead
+    Items = OrderedThreads | Isolated | FetchingAhead | Child
     Started = tuple[Items, Iterator[Any], Callable[[Any], Any] | None]  # the third completes each item
     BatchT = TypeVar("BatchT", default=Any)  # a plain `Loader` is a `Loader[Any]`
 else:
@@ -82,7 +84,7 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
         prefetch: int = PREFETCH,
         max_bytes: int = MAX_BYTES,
         timeout: float | None = None,
-        isolate: bool = False,
+        isolate: bool | None = None,
         workers: int = 0,
         on_worker_death: Literal["raise", "restart"] = "raise",
     ) -> None:
@@ -100,9 +102,9 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
             isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf
         ):
             raise UsageError("seconds above 0 for timeout=", got=repr(timeout)[:80], fix="None waits without a limit")
-        if not isinstance(isolate, bool) or on_worker_death not in ("raise", "restart"):
+        if (isolate is not None and not isinstance(isolate, bool)) or on_worker_death not in ("raise", "restart"):
             raise UsageError(
-                'isolate=True or False and on_worker_death="raise" or "restart"',
+                'isolate=True, False or None, and on_worker_death="raise" or "restart"',
                 got=f"{isolate!r} and {on_worker_death!r}",
                 fix="for n child processes write workers=n",
             )
@@ -119,12 +121,14 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
         self._ranges = StepRanges.start(self._plan.root.size, self._rows, keep)
         self._pad = batch.remainder == "pad"
         self._even = False  # whether ranks take the same number of rows of a short batch
-        self._workers, self._on_worker_death = workers or int(isolate), on_worker_death
+        self._workers, self._on_worker_death = workers or int(isolate or 0), on_worker_death
         if threads is None and (self._workers or timeout is not None):
             threads = max(1, usable_cores() // max(1, self._workers))
         self._threads = threads
         self._prefetch, self._max_bytes, self._timeout = prefetch, max_bytes, timeout
         self._stats, self._storage = Stats(), StorageStats()
+        self._may_move = threads is None and isolate is None
+        self._known = Experience()
         # With threads=None: the number that was found best. Storage is waited for on a thread from the start.
         self._settled = 1 if threads is None and is_paged(self._plan) and self._plan.predictable else None
         self._step = 0
@@ -151,7 +155,7 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
         self.loop = loop = Loop(independent)
         self._prepare_recording()
         at, stop = self._step, self._loop_end()
-        run = _run(self, loop, self.moves, at, stop, self._begin(at, stop, self._threads or self._settled or 0))
+        run = iterate(self, loop, self.moves, at, stop, self._begin(at, stop, self._threads or self._settled or 0))
         loop.run = weakref.ref(run)
         return run
 
@@ -336,6 +340,8 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
     def stats(self) -> dict[str, Any]:
         """Seconds per stage, waiting time, a verdict in one sentence, and what an epoch leaves out."""
         facts = Facts(self._stats.summary())
+        if beside := self._known.verdict:
+            facts["verdict"] += f"; {beside}"
         self._storage.add_to(facts, self._plan)
         facts["left_out"] = self._plan.left_out(self._rows)
         facts["skipped"] = self._plan.ledger.total
@@ -349,11 +355,11 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Definition, output, options and position; the plan is built again where this arrives."""
-        here = ("_plan", "_stats", "_storage", "_recording", "loop", "_detached")
+        here = ("_plan", "_stats", "_storage", "_recording", "_known", "loop", "_detached")
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _stats=Stats(), _storage=StorageStats())
+        self.__dict__.update(state, _stats=Stats(), _storage=StorageStats(), _known=Experience())
         self._no_loops()
         self._plan = build(self.definition)
 
@@ -428,66 +434,17 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
             return self._compute(work, step, stop, 0)
         return ordered, iter(ordered), work.make if late else None
 
+    def _why_not_move(self) -> str:
+        """Why this loader does not move its work to a child process by itself; "" where it may."""
+        if ranges_of(self._plan) or is_paged(self._plan):
+            return "what it reads from remote storage is fetched ahead in this process"
+        from penstock.engine.processes.can_move import why_not
 
-def _run(
-    loader: Loader[BatchT],
-    loop: Loop,
-    moves: int,
-    at: int,
-    stop: int | None,
-    started: Started,
-) -> Run[BatchT]:
-    """One `for` over a loader, from batch `at` up to batch `stop`. Dropping it, leaving the loop or Ctrl-C ends its
-    threads.
+        return why_not(self.definition, self.output)
 
-    With `threads=None` batches are computed in the trainer's own thread while that is cheaper than handing them over,
-    and on threads otherwise, if they help. The batches are the same.
-    """
-    clock, stats, (items, take, deliver) = time.perf_counter, loader._stats, started
-    auto = AutoThreads(usable_cores()) if loader._threads is None and loader._settled is None else None
-    measured, threads = auto is not None, loader._threads or loader._settled or 0
-    loop.inline = deliver is not None and not threads
-    loop.begin(None if loader._threads or loader._workers else loader, stats)
-    loader._begin_recording()
-    try:
-        while True:
-            if loader.moves != moves:
-                moves = loader.moves
-                if loader._follows(loop):
-                    items.close()
-                    at, stop = loader._step, loader._loop_end()
-                    items, take, deliver = loader._begin(at, stop, threads)
-                    loop.inline = deliver is not None and not threads
-            cpu = time.thread_time() if measured else 0.0
-            began = clock()
-            try:
-                batch = next(take)
-            except StopIteration:
-                return
-            if deliver is None:
-                now = clock()
-            else:
-                middle = 0.0 if at & 7 else clock()
-                batch = deliver(batch)
-                now = clock()
-                if middle:  # one in eight is timed and counted eight times
-                    stats.delivered(8 * (now - middle))
-            at += 1
-            step = stats.took(now - began, now)
-            if auto is not None and (measured or not at & RECHECK_MASK):
-                change = auto.end(now - began, cpu, stats.waited, step)
-                measured = auto.busy
-                if auto.settled is not None:
-                    loader._settled, stats.slower, auto, measured = auto.settled, auto.slower, None, False
-                if change is not None:
-                    threads = change
-                    items, take, deliver = loader._change(items, at, stop, threads)
-                    loop.inline = deliver is not None and not threads
-            if not loop.detached:  # nothing is called from here to `yield`: no signal can come in between
-                loader._step = at
-                if at == stop:
-                    loader._ended = True
-            yield batch
-    finally:
-        items.close()
-        loader._left(loop, moves)
+    def _standby(self, loss: Loss) -> Standby:
+        """Starts a child that can take over in the middle of a `for`."""
+        from penstock.engine.processes.standby import Standby
+
+        threads = child_threads(loss, usable_cores())
+        return Standby(self._work(), threads=threads, ahead=self._prefetch, max_bytes=self._max_bytes)

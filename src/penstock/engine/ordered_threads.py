@@ -287,6 +287,11 @@ class OrderedThreads:
                 return
             self._queues.todo.put(self._next_range())
 
+    def end_at(self, item: int) -> int:
+        """Lets it end before its `stop`: at `item`, or where it has begun to compute already. Returns where."""
+        self._stop = max(item, self._next) if self._stop is None else min(self._stop, max(item, self._next))
+        return self._stop
+
     def _next_range(self) -> tuple[int, int]:
         lo = self._next
         hi = lo + self._range_items if self._stop is None else min(lo + self._range_items, self._stop)

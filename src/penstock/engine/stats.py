@@ -30,7 +30,6 @@ class Stats:
             self.taken = 0  # only the consumer's thread writes these four
             self.waited = 0.0
             self.began = self.ended = None
-            self.slower = 0.0  # by which part the trainer's own step is longer beside the loader's threads
 
     began: float | None
     ended: float | None
@@ -85,17 +84,8 @@ class Stats:
                 "waited_share": round(min(1.0, share), 4),
                 "stage_seconds": seconds,
                 **({} if self.verbs is None else {"verb_seconds": self.verbs.seconds()}),
-                "verdict": _verdict(self.taken, share, seconds) + _beside(self.slower),
+                "verdict": _verdict(self.taken, share, seconds),
             }
-
-
-def _beside(slower: float) -> str:
-    if slower < 0.03:
-        return ""
-    return (
-        f"; the trainer's own step takes {slower:.0%} longer beside the loader's threads: "
-        "isolate=True, threads=1 moves them to a child process"
-    )
 
 
 def _verdict(taken: int, share: float, seconds: dict[str, float]) -> str:

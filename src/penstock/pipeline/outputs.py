@@ -26,7 +26,7 @@ class Outputs(Verbs):
 
     def to_numpy(
         self, *, ids: DTypeLike = "int64", floats: Any = None, threads: int | None = None, prefetch: int = 3,
-        max_bytes: int = 512 << 20, timeout: float | None = None, isolate: bool = False, workers: int = 0,
+        max_bytes: int = 512 << 20, timeout: float | None = None, isolate: bool | None = None, workers: int = 0,
         on_worker_death: Literal["raise", "restart"] = "raise",
     ) -> Loader[dict[str, NDArray[Any]]]:  # fmt: skip
         """Returns a loader of dicts of NumPy arrays. Columns that are still ragged are `penstock.Ragged`.
@@ -37,7 +37,8 @@ class Outputs(Verbs):
             threads: threads of this process that compute batches; 0: when asked for; None: as many as help.
             prefetch: batches ready ahead of use, at most `max_bytes` of them.
             timeout: seconds to wait for a batch before raising; None: warn only.
-            workers, isolate: child processes instead of threads; `isolate=True` is `workers=1`.
+            workers, isolate: child processes instead of threads; `isolate=True` is `workers=1`. False: none; None: one
+                with `threads=None`, where that is safe and makes the trainer's steps shorter.
             on_worker_death: "restart" computes the lost batches again.
 
         >>> next(iter(ps.from_arrays({"x": range(4)}).batch(2).to_numpy(threads=0)))
@@ -55,7 +56,7 @@ class Outputs(Verbs):
         self, *, device: torch.device | str | int | None = None, pin_memory: bool = False,
         memory_format: torch.memory_format | None = None, ids: DTypeLike = "int64", floats: Any = None,
         threads: int | None = None, prefetch: int = 3, max_bytes: int = 512 << 20, timeout: float | None = None,
-        isolate: bool = False, workers: int = 0, on_worker_death: Literal["raise", "restart"] = "raise",
+        isolate: bool | None = None, workers: int = 0, on_worker_death: Literal["raise", "restart"] = "raise",
     ) -> Loader[dict[str, torch.Tensor]]:  # fmt: skip
         """Returns a loader of dicts of torch tensors; columns of strings are lists. Other options: see `to_numpy`.
 
@@ -78,7 +79,7 @@ class Outputs(Verbs):
     def to_jax(
         self, *, sharding: jax.sharding.Sharding | Any | None = None, ids: DTypeLike = "int32",
         floats: Any = None, micro_batches: int = 1, threads: int | None = None, prefetch: int = 3,
-        max_bytes: int = 512 << 20, timeout: float | None = None, isolate: bool = False, workers: int = 0,
+        max_bytes: int = 512 << 20, timeout: float | None = None, isolate: bool | None = None, workers: int = 0,
         on_worker_death: Literal["raise", "restart"] = "raise",
     ) -> Loader[dict[str, jax.Array]]:  # fmt: skip
         """Returns a loader of dicts of JAX arrays. Other options: see `to_numpy`.

@@ -264,7 +264,7 @@ def test_a_column_that_cannot_be_sent_back_is_named() -> None:
 
 @pytest.mark.parametrize("wrong", [{"workers": -1}, {"workers": True}, {"isolate": 2}, {"on_worker_death": "ignore"}])
 def test_wrong_arguments_are_refused(wrong: dict) -> None:
-    with pytest.raises(ps.UsageError, match="workers" if "workers" in wrong else "isolate=True or False"):
+    with pytest.raises(ps.UsageError, match="workers" if "workers" in wrong else "isolate=True, False or None"):
         numbers().batch(5).to_numpy(**wrong)
 
 

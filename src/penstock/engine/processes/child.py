@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -38,6 +38,9 @@ from penstock.plan.build import build
 _F_SETSIG = 10  # of Linux; Python 3.11 does not name it
 
 
+WAITS = -1
+
+
 class Descriptors(NamedTuple):
     """The file descriptors that a child inherits."""
 
@@ -52,6 +55,7 @@ class ChildSteps(NamedTuple):
     """The steps of one child: `first + j * every`, `length` of them (None: without end).
 
     The first `careful` ones are computed and sent one by one: an earlier child was lost while computing one of them.
+    With `WAITS` as `first`, the parent names steps later.
     """
 
     first: int
@@ -112,30 +116,49 @@ def main(fds: tuple[Any, ...], shape: tuple[Any, ...], share: tuple[Any, ...], p
         return
     writer.ahead, writer.max_bytes = job.ahead, job.max_bytes // 2
     writer.send(("ready",))
-    news, compute = CounterReport(work), _tracked_compute(writer.ring, work, mine)
+    news = CounterReport(work)
     try:
-        for j in range(mine.careful):
-            writer.put(compute(j, j + 1)[0], news())
-        run = OrderedThreads(
-            compute,
-            mine.careful,
-            mine.length,
-            threads=job.threads,
-            ahead=max(1, job.threads),
-            max_bytes=max(1, job.max_bytes * mine.every),
-            size_of=nbytes,
-            per_call=work.per_call,
-            range_seconds=work.range_seconds,
-            ahead_of=lambda j: mine.first + j * mine.every - int(writer.ring.consumer[0]),
-            known_bytes=lambda: int(writer.ring.consumer[1]),
-        )
-        writer.at_end = run.close
-        for columns in run:
-            writer.put(columns, news())
-            del columns  # not kept while the next one is computed
+        for steps in _parts(writer, mine):
+            _compute(steps, work, job, writer, news)
     except Exception as error:  # SystemExit goes on: the parent then reports the exit code
         writer.send(("error", failure(error), news()))
     writer.wait_for_end()
+
+
+def _parts(writer: RingWriter, mine: ChildSteps) -> Iterator[ChildSteps]:
+    """The steps that the child was started for, or those that its parent names one after the other."""
+    if mine.first != WAITS:
+        yield mine
+        return
+    while (wanted := writer.wait_for_steps()) is not None:
+        first, stop = wanted
+        yield ChildSteps(first, 1, None if stop < 0 else stop - first)
+
+
+def _compute(
+    mine: ChildSteps, work: Batches, job: ChildJob, writer: RingWriter, news: Callable[[], tuple[Any, ...]]
+) -> None:
+    """Computes these steps and sends their batches."""
+    compute = _tracked_compute(writer.ring, work, mine)
+    for j in range(mine.careful):
+        writer.put(compute(j, j + 1)[0], news())
+    run = OrderedThreads(
+        compute,
+        mine.careful,
+        mine.length,
+        threads=job.threads,
+        ahead=max(1, job.threads),
+        max_bytes=max(1, job.max_bytes * mine.every),
+        size_of=nbytes,
+        per_call=work.per_call,
+        range_seconds=work.range_seconds,
+        ahead_of=lambda j: mine.first + j * mine.every - int(writer.ring.consumer[0]),
+        known_bytes=lambda: int(writer.ring.consumer[1]),
+    )
+    writer.at_end = run.close
+    for columns in run:
+        writer.put(columns, news())
+        del columns  # not kept while the next one is computed
 
 
 def _set_up(fds: Descriptors, parent: int) -> socket.socket:

@@ -22,7 +22,7 @@ from penstock.core.packed_texts import unnamed_file
 from penstock.core.signals import surface
 from penstock.engine.processes.child import ChildSteps, Descriptors
 from penstock.engine.processes.payload import Payload
-from penstock.engine.processes.ring import TAKEN, Ring, assemble, views
+from penstock.engine.processes.ring import BEGIN, TAKEN, Ring, assemble, views
 
 LENT = 4  # batches of one child that a consumer may hold as views; more are copied
 NOTES_BYTES = 1 << 16
@@ -126,6 +126,11 @@ class ChildConnection:
         self._ring.consumer[:] = step, size
         if self._returned and size > self._max_lent:
             self._send()  # large slots are returned at once, not with the next message
+
+    def begin(self, start: int, stop: int | None) -> None:
+        """Asks a child that waits for its steps to compute [start, stop) next."""
+        self._ring.wanted[:] = start, -1 if stop is None else stop
+        self._send(BEGIN)
 
     def _send(self, *codes: int) -> None:
         message = bytearray(codes)

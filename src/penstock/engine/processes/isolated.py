@@ -129,7 +129,7 @@ class Isolated:
         if os.getpid() != self._pid:
             raise forked()
         if self._closed or (self._stop is not None and self._taken >= self._stop):
-            self.close()
+            self._at_end()
             raise StopIteration
         columns, gained = self._next_columns((self._taken - self._start) % self._every)
         self._merge(gained)
@@ -164,7 +164,15 @@ class Isolated:
                 if kind == "error":
                     self._merge(link.gained(content[1]))
                 self.close()
-                raise _raised(content[0], link, self._taken)
+                raise self._failed(raised(content[0], link, self._taken))
+
+    def _at_end(self) -> None:
+        """All batches were taken."""
+        self.close()
+
+    def _failed(self, error: BaseException) -> BaseException:
+        """What is raised in place of an error of a child."""
+        return error
 
     def _wait(self, link: ChildConnection) -> tuple[Any, ...]:
         """Waits for the child's next message; raises `ChildGone` when there will be none."""
@@ -193,7 +201,7 @@ class Isolated:
         link.kill()  # it may hang, or have closed its end only
         if self._on_death == "raise" or (link.careful and not link.received):
             self.close()
-            raise error from None
+            raise self._failed(error) from None
         warnings.warn(f"penstock: computing the steps of a lost child again\n{error}", RuntimeWarning, stacklevel=5)
         link.end()
         seen = [hi for busy in (True, False) for _, hi in link.in_progress(busy)]
@@ -263,7 +271,7 @@ def _note(ledger: Ledger, total: int, seen: int, reasons: dict[str, int], entrie
     ledger.check()
 
 
-def _raised(failure: Failure, link: ChildConnection, step: int) -> BaseException:
+def raised(failure: Failure, link: ChildConnection, step: int) -> BaseException:
     """The exception that a child raised, as close to the original as could be sent, with the child's traceback."""
     if failure.pickled is not None:
         error: BaseException = pickle.loads(failure.pickled)

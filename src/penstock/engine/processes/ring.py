@@ -28,6 +28,7 @@ THREADS = 128  # the first page has room for this many
 ALIGN = 64
 SMALLEST = 1 << 20
 TAKEN = 255  # the parent's message "took one more batch"; a smaller number returns that slot
+BEGIN = 254  # the parent's message "compute the steps in `Ring.wanted`"
 _PLAIN = "biufcmMSU"  # kinds of dtype whose `str` describes them completely
 
 
@@ -52,6 +53,8 @@ class Ring:
         self.in_progress: NDArray[np.int64] = np.frombuffer(self.memory, np.int64, THREADS * 3).reshape(THREADS, 3)
         # What the parent writes for all its children: the step that is needed next, and the bytes of the last batch.
         self.consumer: NDArray[np.int64] = np.frombuffer(self.memory, np.int64, 2, THREADS * 3 * 8)
+        # The steps of the last BEGIN: the first one, and the one before which they end (-1: none).
+        self.wanted: NDArray[np.int64] = np.frombuffer(self.memory, np.int64, 2, (THREADS * 3 + 2) * 8)
         self._reserved = [0] * shape.slots
 
     @classmethod

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
 from penstock.core.errors import StageError
-from penstock.engine.processes.ring import TAKEN, Ring, Spec, flatten, lay_out, views
+from penstock.engine.processes.ring import BEGIN, TAKEN, Ring, Spec, flatten, lay_out, views
 
 GRACE_SECONDS = 0.3  # for an orderly end once the parent is gone
 
@@ -35,6 +35,7 @@ class RingWriter:
         self._parent = parent
         self._free = list(range(ring.shape.slots))[::-1]
         self._untaken: list[int] = []  # bytes of each batch sent but not yet taken
+        self._wanted: list[tuple[int, int]] = []  # steps to compute that were not begun
         self._changed = threading.Condition()
         self._ended = threading.Event()
         self._notified = False
@@ -68,11 +69,20 @@ class RingWriter:
             for code in message:
                 if code == TAKEN:
                     self._untaken.pop(0)
+                elif code == BEGIN:
+                    self._wanted.append((int(self.ring.wanted[0]), int(self.ring.wanted[1])))
                 else:
                     self._free.append(code)
                     if self.ring.reserved > self.max_bytes:
                         self.ring.release(code)
             self._changed.notify_all()
+
+    def wait_for_steps(self) -> tuple[int, int] | None:
+        """The next steps that the parent wants (first, end; -1: no end); None when there will be none."""
+        with self._changed:
+            while not (self._wanted or self._ended.is_set()):
+                self._changed.wait(1.0)
+            return None if self._ended.is_set() else self._wanted.pop(0)
 
     def wait_for_end(self) -> None:
         """Waits until the parent has closed its end or is gone."""
