@@ -207,6 +207,31 @@ def test_what_chat_templates_use_works_as_in_plain_jinja() -> None:
     assert render(source, {"messages": messages}, DATE) == expected
 
 
+def test_what_is_marked_safe_escapes_what_is_added_to_it_as_in_jinja() -> None:
+    """Templates of real models do so by mistake, and a model was trained on what that wrote."""
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    values = {"tool": {"name": "f", "about": 'a <b> & "c"'}, "messages": [{"content": "<hi>"}]}
+    for source in (
+        "{{ 'use '|safe + tool.about + '.\n' }}", "{{ '<b>' + 'a<'|safe }}", "{{ 'a<'|safe ~ '<b>' }}{{ 'a<'|safe }}",
+        "{{ ('a<'|safe).strip() + '<' }}{{ 'a'|safe|trim|upper|string + '<' }}", "{{ '%s<'|safe % '<' }}",
+        "{{ '%s<'|safe|format('<') }}{{ ('a{}'|safe).format('<') }}", "{{ ('a<'|safe) * 2 + '<' }}",
+        "{{ 'a'|safe|replace('a', '<') + '<' }}{{ ['<', 'a'|safe]|join + '<' }}", "{{ ('ab'|safe)[:1] + '<' }}",
+        "{{ 'a\nb'|safe|indent(2) + '<' }}{{ 'a<'|safe|length }}{{ 'a'|safe == 'a' }}",
+        "{% macro m() %}<{% endmacro %}{{ 'a'|safe + m() + messages[0].content }}",
+    ):  # fmt: skip
+        assert render(source, values, DATE) == ImmutableSandboxedEnvironment().from_string(source).render(values), (
+            source
+        )
+    for source in ("{{ ('a b'|safe).split() }}", "{{ ('a'|safe).__html__() }}", "{{ ('a'|safe).unescape() }}"):
+        with pytest.raises(RecordError):
+            render(source, values, DATE)
+    bomb = "{% set ns = namespace(t='&'|safe) %}{% for i in range(60) %}"
+    bomb += "{% set ns.t = ns.t + ns.t|string|list|join %}{% endfor %}"
+    with pytest.raises((RecordError, LimitError)):
+        render(bomb + "{{ ns.t }}", values, DATE)
+
+
 def test_generation_tags_are_noted() -> None:
     source = "{% for m in messages %}[{% generation %}{{ m.content }}!{% endgeneration %}]{% endfor %}"
     assert render_marked(source, VALUES, DATE) == ("[hi!]", [(1, 4)])

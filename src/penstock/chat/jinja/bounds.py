@@ -18,6 +18,7 @@ from penstock.core.optional import need
 
 MAX_RANGE = 10_000
 MAX_BITS = 4096
+LONGEST_ESCAPE = 5  # of one character, such as &#34;
 
 # In formats: a long width or precision, one that is taken from the values, and a field inside a field.
 _WIDE = re.compile(r"\d{4}|%[^a-zA-Z%]*\*|\{[^{}]*\{[^{}]*\}")
@@ -75,6 +76,21 @@ def to_text(value: Any) -> str:
     raise forbidden(f"writing out an object of type {type(value).__name__}")
 
 
+def marked_safe(value: Any) -> Any:
+    """The `safe` filter: text that escapes for HTML what is added to it, as in Jinja and so in transformers."""
+    return need("markupsafe", extra="hf").Markup(to_text(value))
+
+
+def soft_text(value: Any) -> Any:
+    """The `string` filter: text, which stays safe if it is."""
+    return value if is_safe(value) else to_text(value)
+
+
+def is_safe(value: Any) -> bool:
+    """Whether it is text that the `safe` filter has marked."""
+    return isinstance(value, str) and hasattr(value, "__html__")
+
+
 def forbidden(what: str) -> RecordError:
     return RecordError("a template that only formats messages", got=what, fix="use a template you trust")
 
@@ -92,14 +108,14 @@ def join(value: Iterable[Any], glue: str = "", attribute: str | None = None) -> 
     return join_text(value, to_text(glue))
 
 
-def indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+def indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> Any:
     pad = width if isinstance(width, str) else " " * min(int(width), 65)
     if len(pad) > 64:
         raise too_much("an indent of at most 64 characters", "a wider one")
     lines = to_text(text).split("\n")
     fits(len(text) + len(lines) * len(pad))
-    body = [pad + line if (line or blank) and (i or first) else line for i, line in enumerate(lines)]
-    return "\n".join(body)
+    body = "\n".join(pad + line if (line or blank) and (i or first) else line for i, line in enumerate(lines))
+    return marked_safe(body) if is_safe(text) else body
 
 
 def tojson(
@@ -138,7 +154,8 @@ def binop(operator: str, left: Any, right: Any, plain: Callable[[Any, Any], Any]
             if isinstance(times, int) and times > 0:
                 fits(_size(thing) * times)
         elif operator == "+" and isinstance(left, sized) and isinstance(right, sized):
-            fits(_size(left) + _size(right))
+            escaped = LONGEST_ESCAPE if is_safe(left) or is_safe(right) else 1
+            fits(escaped * (_size(left) + _size(right)))
     elif isinstance(left, int) and isinstance(right, int) and operator in ("*", "**"):
         bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
         if bits > MAX_BITS:
@@ -146,14 +163,14 @@ def binop(operator: str, left: Any, right: Any, plain: Callable[[Any, Any], Any]
     return spent(plain(left, right))
 
 
-def percent(text: str, *values: Any, **named: Any) -> str:
+def percent(text: str, *values: Any, **named: Any) -> Any:
     """`text % values`, with plain values and small widths only.
 
     >>> percent("%s is %.2f", "pi", 3.14159)
     'pi is 3.14'
     """
     _check_format(text, (*values, *named.values()))
-    return str(spent(to_text(text) % (named or values)))
+    return spent(soft_text(text) % (named or values))
 
 
 class Format:
@@ -172,7 +189,8 @@ def _check_format(text: str, values: Iterable[Any]) -> None:
     """Refuses widths that could ask for gigabytes, and values that are no data."""
     if _WIDE.search(to_text(text)):
         raise forbidden(f"the format {text[:60]!r}, with a width of more than three digits or from a value")
-    fits(len(text) + sum(len(to_text(value)) for value in values) * max(1, text.count("{") + text.count("%")))
+    escaped = LONGEST_ESCAPE if is_safe(text) else 1
+    fits(len(text) + escaped * sum(len(to_text(value)) for value in values) * max(1, text.count("{") + text.count("%")))
 
 
 def _size(value: Any) -> int:

@@ -32,6 +32,7 @@ STR_METHODS = words(
     "isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip "
     "split splitlines startswith strip title upper"
 )
+SAFE_TEXT_METHODS = words("capitalize lower lstrip rstrip strip title upper")  # of what `safe` returns
 DICT_METHODS = words("get items keys values")
 LIST_METHODS = words("count index")
 LOOP_NAMES = words("changed cycle depth depth0 first index index0 last length nextitem previtem revindex revindex0")
@@ -89,6 +90,8 @@ def _environment_class() -> Any:
             return any(obj is allowed for allowed in self.globals.values())
 
         def _is_safe_method(self, owner: Any, name: str) -> bool:
+            if bounds.is_safe(owner):
+                return name in SAFE_TEXT_METHODS
             if isinstance(owner, runtime.LoopContext):
                 return name in ("cycle", "changed")
             return any(owner is extension for extension in self.extensions.values())  # of the generation tag
@@ -171,8 +174,8 @@ def make_environment(date: datetime.date | None) -> Any:
         "replace": bounds.replace,
         "indent": bounds.indent,
         "tojson": bounds.tojson,
-        "string": bounds.to_text,
-        "safe": bounds.to_text,
+        "string": bounds.soft_text,
+        "safe": bounds.marked_safe,
         "format": bounds.percent,
     }
     env.filters = {**kept, **{name: _guarded(function) for name, function in own.items()}}
