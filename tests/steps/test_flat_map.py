@@ -99,7 +99,16 @@ def test_unbatch_and_rebatch() -> None:
         (lambda: numbers(9).batch(2, remainder="pad").unbatch(), ['remainder="pad"']),
         (lambda: numbers(9).batch(3).pad().unbatch(), ["no .pad() of a global batch"]),
         (lambda: numbers(9).flat_map(lambda r: [1]), ["a list of dicts", "int"]),
-        (lambda: numbers(9).unbatch(), ["column 'x' holds one value"]),
+        (
+            lambda: numbers(9).unbatch(),
+            ["arrays or lists before .unbatch()", "one value, int64, in column 'x'", "row 0", ".drop('x') before it"],
+        ),
+        (
+            lambda: ps.from_arrays({"a": np.ones((3, 2)), "b": np.ones((3, 4))}).unbatch(),
+            ["columns of one length", "2 in 'a', 4 in 'b'"],
+        ),
+        (lambda: numbers(9).flat_map(lambda r: {"x": 1}), ["got:   dict", "in a list"]),
+        (lambda: numbers(9).flat_map(lambda r: None), ["got:   NoneType", "[] if there are none"]),
     ],
 )
 def test_what_is_refused(make: Any, says: list[str]) -> None:

@@ -276,7 +276,10 @@ def _columns_of(records: Sequence[Any], names: Sequence[str] | None) -> Arrays:
             rows.append({name: record_fields.plain(value, name) for name, value in found.items()})
         except FieldError as error:
             raise UsageError(
-                error.expected, got=error.got, where=f"record {number}", fix='pass dicts such as {"text": "..."}'
+                error.expected,
+                got=error.got,
+                where=f"record {number}",
+                fix='pass dicts such as {"text": "..."}, of values that NumPy reads: tensor.detach().float()',
             ) from error
     if not rows:
         raise UsageError("at least one record", got="an empty list", fix="pass some data")

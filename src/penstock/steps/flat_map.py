@@ -7,7 +7,7 @@ record that was made once. Rows of a record that are read together cost one call
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -168,17 +168,23 @@ def call(
     """The records that the function makes of row i."""
     extra = {} if key is None else {"rng": randomness.generator(key)}
     try:
-        made = list(function(row(columns, i), **extra))
-    except UserCodeError:
+        found = function(row(columns, i), **extra)
+        plain = isinstance(found, Iterable) and not isinstance(found, Mapping | str | bytes)
+        made = list(found) if plain else []  # a generator runs here
+    except UserCodeError as error:
+        if error.row is None:
+            error.row = i
+            locate(error, node, used)
         raise
     except Exception as error:
         raise failed_on_row(node, used, i, function, "flat_map", error) from error
-    if all(isinstance(one, dict) for one in made):
+    if plain and all(isinstance(one, dict) for one in made):
         return made
+    wrong = next((type(one).__name__ for one in made if not isinstance(one, dict)), "")
     problem = UserCodeError(
         f"a list of dicts from {function_name(function)} in .flat_map()",
-        got=next(type(one).__name__ for one in made if not isinstance(one, dict)),
-        fix="return the records as dicts, for example [{'x': 1}, {'x': 2}]",
+        got=f"a list with {wrong}" if wrong else type(found).__name__,
+        fix="return the records as dicts in a list, for example [{'x': 1}, {'x': 2}]; [] if there are none",
     )
     problem.row = i
     locate(problem, node, used)
@@ -224,10 +230,18 @@ def rows_of_arrays(record: dict[str, Any]) -> list[dict[str, Any]]:
     lengths = {}
     for name, value in record.items():
         if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
-            raise ValueError(f"column {name!r} holds one value: .drop({name!r}) before .unbatch(), or use .flat_map()")
+            raise UserCodeError(
+                "columns of arrays or lists before .unbatch()",
+                got=f"one value, {type(value).__name__}, in column {name!r}",
+                fix=f".drop({name!r}) before it, or .flat_map() to repeat it; .batch(n) makes batches of single rows",
+            )
         lengths[name] = len(value)
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns of different lengths: {lengths}")
+        raise UserCodeError(
+            "columns of one length in each row before .unbatch()",
+            got=", ".join(f"{length} in {name!r}" for name, length in lengths.items()),
+            fix=".select() the columns that belong together, or use .flat_map()",
+        )
     return [{name: value[i] for name, value in record.items()} for i in range(next(iter(lengths.values())))]
 
 
