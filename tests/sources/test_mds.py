@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import hashlib
 import io
 import json
 import pickle
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -218,12 +222,55 @@ def test_usage_errors(real: Path, tmp_path: Path) -> None:
         ps.open_mds(written_bytes, dtype="int64")
 
 
-@pytest.mark.parametrize("compression", ["br", "snappy", "bz2:3"])
+PACKERS = {
+    "br": lambda data: pa.Codec("brotli").compress(data, asbytes=True),
+    "bz2": bz2.compress,
+    "snappy": lambda data: pa.Codec("snappy").compress(data, asbytes=True),
+}
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_compressions_of_the_other_writer(tmp_path: Path, kind: str) -> None:
+    """As MDSWriter of 0.13.0 writes them: one call of the codec for a shard, and its hashes for both files."""
+    documents = [list(range(n)) for n in range(1, 90)]
+    folder = written(tmp_path / "a", documents, compression="gz", hashes=("sha1",))
+    index = json.loads((folder / "index.json").read_text())
+    for shard in index["shards"]:
+        data = gzip.decompress((folder / shard["zip_data"]["basename"]).read_bytes())
+        packed = PACKERS[kind](data)
+        name = f"{shard['raw_data']['basename']}.{kind}"
+        (folder / name).write_bytes(packed)
+        hashes = {"sha1": hashlib.sha1(packed, usedforsecurity=False).hexdigest()}
+        shard |= {"compression": f"{kind}:5", "zip_data": {"basename": name, "bytes": len(packed), "hashes": hashes}}
+    assert len(index["shards"]) > 5
+    (folder / "index.json").write_text(json.dumps(index))
+    assert ids(ps.open_mds(folder)) == documents
+
+    shard = index["shards"][0]
+    at, size = folder / shard["zip_data"]["basename"], shard["raw_data"]["bytes"]
+    shard["raw_data"]["hashes"] = shard["zip_data"]["hashes"] = {}
+    content = gzip.decompress((folder / "shard.00000.mds.gz").read_bytes())
+    bad = [PACKERS[kind](content[:-1]), PACKERS[kind](content + b"1"), PACKERS[kind](content)[:-1], b"", bytes(90)]
+    for packed in bad:
+        at.write_bytes(packed)
+        shard["zip_data"]["bytes"] = len(packed)
+        (folder / "index.json").write_text(json.dumps(index))
+        with pytest.raises(DataError, match=f"{kind[:2]}|{size} bytes when decompressed"):
+            ps.read_mds(folder).peek(1)
+    shard["raw_data"]["bytes"] = 1 << 31
+    at.write_bytes(PACKERS[kind](content))
+    shard["zip_data"]["bytes"] = at.stat().st_size
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(LimitError, match="decompression bomb"):
+        ps.read_mds(folder).peek(1)
+
+
+@pytest.mark.parametrize("compression", ["lzma", "zip:3"])
 def test_other_compressions_are_refused(tmp_path: Path, compression: str) -> None:
     folder = written(tmp_path / "a", [[1]], compression="gz")
     text = (folder / "index.json").read_text().replace('"compression":"gz"', f'"compression":"{compression}"')
     (folder / "index.json").write_text(text)
-    with pytest.raises(UsageError, match=r"(?s)with gz or zstd.*compression='zstd'"):
+    with pytest.raises(UsageError, match=r"(?s)with gz, zstd, bz2, br, snappy.*compression='zstd'"):
         ps.read_mds(folder)
 
 

@@ -18,13 +18,13 @@ import orjson
 from penstock.core.errors import DataError, FileMissing, LimitError, StoreError, UsageError
 from penstock.core.limits import Limits
 from penstock.sources.compressed import read_up_to
+from penstock.sources.mds_packed import KINDS
 from penstock.storage import filesystem, objects
 
 NAME = "index.json"
 MOST_BYTES = (1 << 32) - 1  # of a shard: offsets are 32 bits
 _HEAD = 1 << 16
 _LOOKED_AT = 1000
-_COMPRESSIONS = {"gz": "gzip", "zstd": "zstd"}
 _FORMAT = re.compile(rb'"format"\s*:\s*"mds"')
 _EMPTY = re.compile(rb'\s*\{\s*"shards"\s*:\s*\[\s*\]\s*,\s*"version"\s*:\s*2\s*\}')
 _UNSAFE = re.compile(r"[\x00-\x1f\\:]")
@@ -42,7 +42,7 @@ class MDSFile:
 
 @dataclass(frozen=True)
 class MDSShard:
-    """One shard: its columns, samples and files. `packed` is the compressed file, `compression` "gzip" or "zstd"."""
+    """One shard: its columns, samples and files. `packed` is the compressed file (see `mds_packed`)."""
 
     names: tuple[str, ...]
     encodings: tuple[str, ...]
@@ -178,12 +178,12 @@ def _shard(entry: Any, folder: str, where: str) -> MDSShard:
 
 def _compression(name: Any, where: str) -> str:
     kind = name.partition(":")[0] if isinstance(name, str) else ""
-    if kind not in _COMPRESSIONS:
+    if kind not in KINDS:
         raise UsageError(
-            "shards without compression, or with gz or zstd", got=f"compression {name!r}"[:80], where=where,
+            f"shards without compression, or with {', '.join(KINDS)}", got=f"compression {name!r}"[:80], where=where,
             fix="decompress the shards, or write the dataset again with compression='zstd'",
         )  # fmt: skip
-    return _COMPRESSIONS[kind]
+    return KINDS[kind]
 
 
 def _file(entry: Any, folder: str, where: str) -> MDSFile:

@@ -10,7 +10,6 @@ old shards are fetched again when needed.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import threading
 from collections.abc import Sequence
@@ -26,8 +25,9 @@ from penstock.core.errors import DataError, LimitError, StoreError, UsageError
 from penstock.core.limits import Limits
 from penstock.order.lru_cache import LruCache
 from penstock.sources.block_reads import BlockFacts, ShardFetcher
-from penstock.sources.compressed import expanding, read_up_to
+from penstock.sources.compressed import read_up_to
 from penstock.sources.mds_index import MDSFile, MDSShard
+from penstock.sources.mds_packed import unpacked
 from penstock.sources.spool import Spool
 from penstock.storage import filesystem
 from penstock.storage.object_reader import is_tag
@@ -190,8 +190,7 @@ class ShardFiles:
         if shard.packed is None:
             return self._download(shard.raw)
         packed = self._download(shard.packed)
-        stream = expanding(io.BytesIO(packed), shard.compression, shard.packed.path, self.limits)
-        data = read_up_to(stream, shard.raw.size + 1)
+        data = unpacked(packed, shard.compression, shard.raw.size, shard.packed.path, self.limits)
         if len(data) != shard.raw.size:
             got = "more" if len(data) > shard.raw.size else str(len(data))
             raise _damaged(shard.packed, f"{shard.raw.size} bytes when decompressed", got)
