@@ -8,6 +8,8 @@ import pytest
 
 import penstock
 
+collect_ignore = ["tests/data"]  # files that tests read, and scripts that wrote them with other libraries
+
 
 @pytest.fixture(autouse=True)
 def _ps(doctest_namespace: dict[str, Any]) -> None:

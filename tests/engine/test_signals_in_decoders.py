@@ -84,6 +84,28 @@ def _number(i: int) -> int:
     return i
 
 
+def test_while_the_thread_of_a_decoder_is_started_and_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle(*_: Any) -> None:
+        raise Preempted
+
+    start, ended = threading._start_new_thread, threading.Event()  # type: ignore[attr-defined]
+
+    def late(*args: Any) -> None:  # as if this thread were paused until the other has ended
+        start(*args)
+        assert ended.wait(60)
+        while any(thread.name == "penstock-undisturbed" for thread in threading.enumerate()):
+            time.sleep(0.001)
+        signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr(threading, "_start_new_thread", late)
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(Preempted):
+            undisturbed(ended.set)()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 @pytest.mark.parametrize("function", ["_open", "load", "getexif"])
 def test_while_pillow_decodes(function: str) -> None:
     rows = [{"bytes": _gif(), "n": i} for i in range(8)]

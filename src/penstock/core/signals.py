@@ -109,6 +109,8 @@ def _in_thread(function: Callable[[], T]) -> T:
             ended.wait()  # what the function uses is closed by its caller, who must not do so while it runs
         elif isinstance(error, RuntimeError) and not raised_by_handler(error):  # a limit on threads
             return function()
+        if isinstance(error, KeyError) and error.__context__ is not None:
+            raise error.__context__ from None  # Thread.start() was interrupted after the thread had ended
         raise
     good, made = outcome.pop()
     if good:
