@@ -45,10 +45,13 @@ SCRIPT = """
     lengths = np.arange(1, 2001) * 10
     documents = Ragged(np.ones(int(lengths.sum()), np.uint16), np.concatenate([[0], np.cumsum(lengths)]))
     numbers = ps.from_arrays({"i": range(4000)})
+    jumps = np.where(np.arange(1856) < 1600, 10, MB // 2)
+    jumping = Ragged(np.zeros(int(jumps.sum()), np.uint16), np.concatenate([[0], np.cumsum(jumps)]))
     pipelines = {
         "grow": (numbers.map(grow).batch(4), 14),
         "grow after batch": (numbers.batch(4).map_batches(grow_batch), 14),
         "equal": (numbers.map(equal).batch(4), 5),
+        "jump": (ps.from_arrays({"x": jumping}).batch(4), 414),
         "sorted": (ps.from_arrays({"x": documents}).batch(8).pad(to="longest"), 200),
     }
     pipeline, last = pipelines[KIND]
@@ -98,3 +101,9 @@ def test_documents_sorted_by_length_keep_to_the_bound(options: dict[str, int]) -
 def test_batches_larger_than_the_bound_are_held_one_at_a_time(options: dict[str, int]) -> None:
     bound, batch = 20, 40
     assert held("equal", bound, options) < 5 * batch
+
+
+@pytest.mark.parametrize("options", [{"threads": 4}, {"threads": 0}, {}], ids=str)
+def test_books_after_many_short_documents_keep_to_the_bound(options: dict[str, int]) -> None:
+    # 30 to 70 MB; 500 to 1,000 where a call of 64 batches was sized by the last ones.
+    assert held("jump", 20, options) < 20 + 130

@@ -55,6 +55,15 @@ class PackedColumn:
     def nbytes(self) -> int:
         return int(self._values.nbytes + self._offsets.nbytes)
 
+    @property
+    def largest(self) -> int:
+        """The bytes of the longest value."""
+        return int(np.diff(self._offsets).max(initial=0))
+
+    def bytes_of(self, rows: NDArray[np.int64]) -> int:
+        """The bytes of these values together."""
+        return int((self._offsets[rows + 1] - self._offsets[rows]).sum())
+
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """These values, as a column of objects."""
         out = _taken(self._values, self._offsets, rows, self._raw)
@@ -96,6 +105,15 @@ class PackedTexts(Sequence[str]):
         rows = range(len(self))[key]
         found: list[str] = self.take(np.atleast_1d(np.asarray(rows, np.int64))).tolist()
         return found[0] if isinstance(rows, int) else found
+
+    @property
+    def largest(self) -> int:
+        """The bytes of the longest value."""
+        return int(np.diff(self._offsets).max(initial=0))
+
+    def bytes_of(self, rows: NDArray[np.int64]) -> int:
+        """The bytes of these texts together."""
+        return int((self._offsets[rows + 1] - self._offsets[rows]).sum())
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """These texts as a column of str."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
+from penstock.engine.call_sizes import CallSizes, last_fitting
 from penstock.engine.ordered_threads import RANGE_SECONDS
 from penstock.engine.output import Output
 from penstock.engine.rank_rows import positions_in_order, positions_of, rows_by_cost, rows_by_lane
@@ -54,6 +56,7 @@ class Batches:
         self.even = even  # whether ranks take the same number of rows of a short batch, some of them twice
         self._single = single  # whether one batch is asked for: then the order of those after it is not computed
         self.before_read: Callable[[int], None] | None = None  # called with the step before which a read ends
+        self._sizes = CallSizes(plan.root)
         self.stages = stages_of(plan, pad, even)
         self._keep = next((stage for stage in self.stages if isinstance(stage, KeepRankRows)), None)
         self._ids = plan.ids
@@ -110,7 +113,7 @@ class Batches:
         return 2 * rows * facts.width * self._memory.ids.itemsize <= LATE_BYTES
 
     def batches(self, lo: int, hi: int) -> list[Any]:
-        """Batches [lo, hi), all of one epoch, as the output delivers them."""
+        """Batches [lo, hi), all of one epoch, as the output delivers them; the first of them, as for `read`."""
         parts = self.read(lo, hi)
         began = time.perf_counter()
         made = [self.make(part) for part in parts]
@@ -118,7 +121,10 @@ class Batches:
         return made
 
     def read(self, lo: int, hi: int) -> list[Part]:
-        """Reads the rows of batches [lo, hi); `make` turns each part into a batch."""
+        """Reads the rows of batches [lo, hi); `make` turns each part into a batch.
+
+        Only of the first batches, at least one, where those of all of them are many bytes (`engine.call_sizes`).
+        """
         parts: list[Part] = []
         if self.before_read is not None:
             self.before_read(hi)
@@ -126,6 +132,9 @@ class Batches:
             block = self._block(lo)
             began = time.perf_counter()
             index, stop = lo - block.lo, min(hi, block.hi)
+            if stop - lo > 1 and self._sizes.known and self.plan.predictable:
+                fits = last_fitting(lo, stop, partial(self._planned_bytes, block))
+                hi, stop = (hi, stop) if fits == stop else (fits, fits)
             edges = block.edges[index : stop - block.lo + 1]
             first, last = edges[0], edges[-1]
             rows = block.read(first, last) if last > first else block.read(block.edges[-1], block.edges[-1] + 1)
@@ -134,6 +143,9 @@ class Batches:
             self.stats.add(stop - lo, last - first, time.perf_counter() - began, 0.0, 0.0)
             lo = stop
         return parts
+
+    def _planned_bytes(self, block: Block, lo: int, hi: int) -> int:
+        return self._sizes.bytes_of(block.picks.rows(slice(block.edges[lo - block.lo], block.edges[hi - block.lo])))
 
     def make(self, part: Part) -> Any:
         """Makes one batch from rows that have been read."""

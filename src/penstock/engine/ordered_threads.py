@@ -1,8 +1,8 @@
 """Threads that compute items out of order and deliver them in order.
 
 Contract. If the code does otherwise, the code is wrong.
-  1. Success: `compute(lo, hi)` is called for consecutive ranges that cover [start, stop). Every item is delivered once,
-     in order.
+  1. Success: `compute(lo, hi)` is called for consecutive ranges that cover [start, stop). It returns all items, or the
+     first ones, at least one: then it is called for the rest. Every item is delivered once, in order.
   2. Failure: when item k fails, all items before k are delivered first, then the exception is raised. Nothing follows.
   3. Close, drop or interpreter exit: no new range is started, threads end after their current range, results are freed.
   4. Bounds: no range is started while `ahead` items (or one range per thread and two more) or `max_bytes` bytes wait,
@@ -212,8 +212,8 @@ class OrderedThreads:
             result = self._wait()
         else:
             lo, hi = self._next_range()
-            self._next = hi = min(hi, lo + self._queues.per_call)
-            result = _compute_range(self._compute, lo, hi, inline=True)
+            result = _compute_range(self._compute, lo, min(hi, lo + self._queues.per_call), inline=True)
+            self._next = result.hi
             self._tune(result)
         self._items, self._place, self._error = result.items, 0, result.error
         self._queues.taken = self._taken
@@ -356,7 +356,7 @@ def _compute_range(compute: Compute, lo: int, hi: int, inline: bool = False) -> 
         items, error = _one_by_one(compute, lo, hi, first_error)
         if inline and hi - lo > 1 and (error is first_error or _interrupts(error)):
             raise error from None  # not from computing these items: nothing is delivered first
-    return _Result(lo, hi, items, max(1e-7, time.perf_counter() - began), error)
+    return _Result(lo, hi if error else lo + len(items), items, max(1e-7, time.perf_counter() - began), error)
 
 
 def _interrupts(error: BaseException) -> bool:
@@ -401,8 +401,8 @@ def _results(queues: _Queues, lo: int, hi: int) -> Iterator[_Result]:
                 held, began, seconds, size = [], lo, 0.0, 0
             if not queues.wait_to_start(lo):
                 return
-        stop = min(hi, lo + queues.per_call)
-        result = _compute_range(queues.compute, lo, stop)
+        result = _compute_range(queues.compute, lo, min(hi, lo + queues.per_call))
+        stop = result.hi
         if not held and (stop == hi or result.error is not None):
             yield result
             return

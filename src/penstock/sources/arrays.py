@@ -76,6 +76,14 @@ class Arrays:
         rows = check_range(indices, self._rows)
         return {n: c.take(rows) if isinstance(c, Ragged | PackedColumn) else c[rows] for n, c in self._columns.items()}
 
+    def bytes_of_rows(self, indices: NDArray[np.int64]) -> int:
+        """The bytes of these rows; of objects other than text and bytes, nothing."""
+        return sum(_bytes_of(column, indices) for column in self._columns.values())
+
+    def largest_row(self) -> int | None:
+        """See `sources.base.SizedRows`."""
+        return sum(map(_largest, self._columns.values()))
+
     def _mapped(self) -> list[MappedFile]:
         """The files behind memory-mapped columns."""
         parts = [c.values if isinstance(c, Ragged) else c for c in self._columns.values()]
@@ -106,6 +114,26 @@ class Arrays:
 
     def __repr__(self) -> str:
         return f"Arrays({self._rows} rows: {', '.join(self._columns)})"
+
+
+def _bytes_of(column: Column | PackedColumn, rows: NDArray[np.int64]) -> int:
+    if isinstance(column, PackedColumn):
+        return column.bytes_of(rows)
+    if isinstance(column, Ragged):
+        return int((column.offsets[rows + 1] - column.offsets[rows]).sum()) * column.values.itemsize
+    if column.dtype != object:
+        return len(rows) * (column.nbytes // max(1, len(column)))
+    return sum(len(value) for value in column[rows].flat if isinstance(value, str | bytes))
+
+
+def _largest(column: Column | PackedColumn) -> int:
+    if isinstance(column, PackedColumn):
+        return column.largest
+    if isinstance(column, Ragged):
+        return int(column.lengths.max(initial=0)) * column.values.itemsize
+    if column.dtype != object:
+        return column.nbytes // max(1, len(column))
+    return max((len(value) for value in column.flat if isinstance(value, str | bytes)), default=0)
 
 
 def _column(name: str, values: Any) -> Column | PackedColumn:
@@ -223,6 +251,16 @@ class Texts:
         if isinstance(self._texts, PackedTexts):
             return {"text": self._texts.take(rows)}
         return {"text": self._column[rows]} if self._column is not None else {}
+
+    def bytes_of_rows(self, indices: NDArray[np.int64]) -> int:
+        """See `sources.base.SizedRows`."""
+        if isinstance(self._texts, PackedTexts):
+            return self._texts.bytes_of(indices)
+        return sum(len(self._texts[i]) for i in indices.tolist())
+
+    def largest_row(self) -> int | None:
+        """See `sources.base.SizedRows`."""
+        return self._texts.largest if isinstance(self._texts, PackedTexts) else max(map(len, self._texts), default=0)
 
     def ranges(self, most: int) -> list[Range]:
         """Parts of about `most` characters."""

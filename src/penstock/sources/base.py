@@ -238,6 +238,19 @@ class ScannedSource(Protocol):
 
 
 @runtime_checkable
+class SizedRows(Protocol):
+    """Rows whose sizes differ, and are known without reading them."""
+
+    def bytes_of_rows(self, indices: NDArray[np.int64], /) -> int:
+        """The bytes of all these rows together."""
+        ...
+
+    def largest_row(self) -> int | None:
+        """The bytes of the largest row, if that is known: then few rows of small data need not be looked up."""
+        ...
+
+
+@runtime_checkable
 class BorrowSource(Protocol):
     """`read`, with bytes placed in `arena`: the caller must be done with them before it clears the arena."""
 

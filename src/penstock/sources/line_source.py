@@ -67,6 +67,14 @@ class LineSource(ABC):
         """File, first byte and end of each of these records."""
         return self.files.record_ranges(indices)
 
+    def largest_row(self) -> int | None:
+        """See `sources.base.SizedRows`."""
+        return self.files.largest_row()
+
+    def bytes_of_rows(self, indices: NDArray[np.int64]) -> int:
+        """See `sources.base.SizedRows`."""
+        return self.files.bytes_of_rows(indices)
+
     def locate(self, index: int) -> dict[str, Any]:
         return self.files.locate(index)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,9 @@ class Spans:
         return [Wanted(file, ranges[a:b], places[a:b], rows[a:b]) for file, a, b in found]
 
 
+_BLOCK = 1 << 20  # starts that are looked at together
+
+
 class RecordTable:
     """The indexes of some files, whose starts become parts of one array. `compressed` are numbers of files."""
 
@@ -66,6 +70,17 @@ class RecordTable:
     @property
     def nbytes(self) -> int:
         return sum(index.nbytes for index in self.indexes)
+
+    @cached_property
+    def largest(self) -> int:
+        """The bytes of the longest record; looks at all starts once."""
+        longest = 0
+        for first, last, end in zip(self.firsts, self.firsts[1:], self._ends, strict=False):
+            for at in range(int(first), int(last), _BLOCK):
+                starts = self.starts[at : min(at + _BLOCK, int(last)) + 1]
+                inner = starts if at + _BLOCK < last else np.append(starts[: int(last) - at], end)
+                longest = max(longest, int(np.diff(inner).max(initial=0)))
+        return longest
 
     def split(self, indices: NDArray[np.int64], where: str) -> tuple[Ints, Ints]:
         """File and row in the file of each record number."""

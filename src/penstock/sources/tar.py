@@ -161,6 +161,15 @@ class TarShards:
         numbers, table = self._spans(np.asarray(indices, np.int64))
         return np.column_stack([self._shard[numbers], table])
 
+    def largest_row(self) -> int | None:
+        """See `sources.base.SizedRows`."""
+        return None
+
+    def bytes_of_rows(self, indices: NDArray[np.int64]) -> int:
+        """See `sources.base.SizedRows`."""
+        _, table = self._spans(np.asarray(indices, np.int64))
+        return int((table[:, 1] - table[:, 0]).sum())
+
     def claim_ahead(self, indices: NDArray[np.int64], step: int) -> Callable[[], int]:
         """Requests these records before they are read, see `sources.base.RowsAheadSource`."""
         indices = np.asarray(indices, np.int64)

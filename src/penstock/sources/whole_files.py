@@ -68,6 +68,14 @@ class WholeFiles:
         sizes = np.array([stamp.size for stamp in self.stamps], np.int64)
         return np.stack([files, np.zeros_like(files), sizes[files]], axis=1)
 
+    def largest_row(self) -> int | None:
+        """See `sources.base.SizedRows`."""
+        return None
+
+    def bytes_of_rows(self, indices: NDArray[np.int64]) -> int:
+        """See `sources.base.SizedRows`."""
+        return sum(self.stamps[file].size for file in indices.tolist())
+
     def claim_ahead(self, indices: NDArray[np.int64], step: int) -> Callable[[], int]:
         """Nothing is requested ahead: each record is a request of its own, and they are made together."""
         return nothing

@@ -27,6 +27,7 @@ from penstock.core.columns import Columns, nbytes
 from penstock.core.errors import PenstockError
 from penstock.core.ledger import Ledger
 from penstock.engine.batches import Batches
+from penstock.engine.call_sizes import MOST_BYTES
 from penstock.engine.ordered_threads import OrderedThreads
 from penstock.engine.output import Output
 from penstock.engine.processes.payload import ChildJob, read_payload
@@ -197,11 +198,15 @@ def _tracked_compute(ring: Ring, work: Batches, share: ChildSteps) -> Callable[[
             if every == 1
             else [(s, s + 1) for s in range(first + lo * every, first + hi * every, every)]
         )
-        made = []
+        made: list[Columns] = []
+        size = 0
         for span in spans:
             entry[:] = *span, True
-            made += work.batches(*span)
+            made += work.batches(*span)  # of several batches perhaps only the first
             entry[2] = False
+            size += sum(map(nbytes, made[-1:]))
+            if size > MOST_BYTES:
+                break  # the rest in another call, once these are delivered
         return made
 
     return compute
