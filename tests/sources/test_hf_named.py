@@ -92,3 +92,11 @@ def test_classes_of_several_columns() -> None:
     assert ps.from_texts(["a"]).classes == ()
     one = ps.from_hf(labelled())
     assert ps.concat([one, one]).classes == ps.mix([one, one.take(3)]).shuffle(seed=1).classes == ("cat", "dog")
+
+
+def test_a_name_that_is_no_folder_either_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ps.PenstockError, match="no file or folder of that name in") as caught:
+        ps.from_hf("nosuchfolder")
+    assert str(tmp_path) in str(caught.value)

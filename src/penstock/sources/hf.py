@@ -56,6 +56,8 @@ def load_named(name: str | os.PathLike[str], split: str | None, config: str | No
 
 def _not_loaded(name: str, split: str | None, error: Exception, datasets: Any) -> PenstockError:
     got = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if not os.path.exists(name):
+        got = f"no file or folder of that name in {os.getcwd()}, and from the hub {got}"
     missing = (datasets.exceptions.DatasetNotFoundError, datasets.exceptions.DataFilesNotFoundError, FileNotFoundError)
     if isinstance(error, missing):
         return FileMissing(
