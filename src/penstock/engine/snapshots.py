@@ -27,6 +27,7 @@ SECONDS = 1.0  # between two lines
 LAST_SECONDS = 1.0  # that the end of a `for` waits for its last line, unless that was in vain before
 
 _all: weakref.WeakSet[Snapshots] = weakref.WeakSet()
+_order: list[threading.Event] = []  # of the last loader that began: set when its file is open
 
 
 @atexit.register
@@ -51,6 +52,8 @@ class Snapshots:
         self._thread: threading.Thread | None = None
         self._warned = self._begun = self._slow = False
         self._files: list[RunFile] = []
+        self._opened = threading.Event()
+        self._before: list[threading.Event] = []
         weakref.finalize(self, _close, self._files)
         _all.add(self)
 
@@ -64,12 +67,16 @@ class Snapshots:
         if os.getpid() != self._pid:  # a forked copy: another run, without the thread and with a file of its own
             self.__init__(self.path, self.seconds)  # type: ignore[misc]
         self._end = end = threading.Event()
+        if not self._opened.is_set():  # of several loaders with one name, the first to begin gets the file
+            self._before = [event for event in _order if event is not self._opened]
+            _order[:] = [self._opened]
         thread = threading.Thread(
             target=self._write_until, args=(end, path, start, facts), name="penstock-snapshots", daemon=True
         )
         try:
             thread.start()
         except RuntimeError as error:  # the system allows no more threads: batches matter more
+            self._opened.set()
             self._warn(error, path)
             return
         self._thread = thread
@@ -89,12 +96,15 @@ class Snapshots:
             found = facts()
             if found is not None:
                 self._write(path, start, {"id": self.id, "time": round(time.time(), 3), **found, "running": not ended})
+            self._opened.set()
             if ended or found is None:
                 return
 
     def _write(self, path: str, start: Callable[[], dict[str, Any]], line: dict[str, Any]) -> None:
         try:
             if self._file is None:
+                for before in self._before:
+                    before.wait(LAST_SECONDS)
                 self._file = RunFile(path)
                 self._files.append(self._file)
             if not self._begun:
