@@ -69,11 +69,14 @@ class LineSource(ABC):
 
     def largest_row(self) -> int | None:
         """See `sources.base.SizedRows`."""
-        return self.files.largest_row()
+        return self.files._indexed().largest if isinstance(self.files, LineFiles) else None
 
     def bytes_of_rows(self, indices: NDArray[np.int64]) -> int:
         """See `sources.base.SizedRows`."""
-        return self.files.bytes_of_rows(indices)
+        if not isinstance(self.files, LineFiles):
+            return self.files.bytes_of_rows(indices)
+        ranges = self.files.record_ranges(indices)
+        return int((ranges[:, 2] - ranges[:, 1]).sum())
 
     def locate(self, index: int) -> dict[str, Any]:
         return self.files.locate(index)

@@ -317,13 +317,6 @@ class LineFiles:
     def record_ranges(self, indices: NDArray[np.int64]) -> Ints:
         return spans_of(self._spans(indices, []).by_file())
 
-    def largest_row(self) -> int:
-        return self._indexed().largest
-
-    def bytes_of_rows(self, indices: NDArray[np.int64]) -> int:
-        found = self._spans(indices, [])
-        return int((found.stops - found.starts).sum())
-
     def _spans(self, indices: NDArray[np.int64], errors: list[RecordError]) -> Spans:
         """The byte ranges of records; those that are known to be damaged are errors."""
         found, bad = self._indexed().spans(np.asarray(indices, np.int64), self.paths[0], self.limit + 3)
