@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets.data_files import DataFilesDict, get_data_patterns
 
+import penstock as ps
+from penstock.cli.main import main
 from penstock.core.errors import DataError, FileMissing, UsageError
 from penstock.sources.splits import by_split, data_files, split_files
 
@@ -190,3 +194,46 @@ def test_only_data_is_listed(tmp_path: Path) -> None:
     made(tmp_path, ["a.txt", *about])
     assert below(tmp_path, data_files(tmp_path)) == ["a.txt"]
     assert below(tmp_path, data_files(tmp_path / "README.md")) == ["README.md"]  # named by itself
+
+
+def _write(path: Path, split: str) -> None:
+    texts = [f"{split} {i}" for i in range(3)]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"text": texts}), path)
+    elif path.suffix == ".csv":
+        path.write_text("text\n" + "\n".join(texts))
+    elif path.suffix == ".txt":
+        path.write_text("\n".join(texts))
+    else:
+        path.write_text("".join(f'{{"text": "{text}"}}\n' for text in texts))
+
+
+READERS = {".jsonl": ps.read_jsonl, ".parquet": ps.read_parquet, ".csv": ps.read_csv, ".txt": ps.read_text}
+
+
+@pytest.mark.parametrize("suffix", READERS)
+def test_a_folder_of_several_splits_is_refused_where_they_would_be_mixed(suffix: str, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        _write(tmp_path / f"{split}-00000-of-00001{suffix}", split)
+    read = READERS[suffix]
+    with pytest.raises(UsageError, match="the files of one split") as refused:
+        read(tmp_path)
+    assert "test, train" in refused.value.got and f"{tmp_path}/train-00000-of-00001{suffix}" in str(refused.value.fix)
+    one = read(tmp_path / f"train-00000-of-00001{suffix}").rows()
+    assert {text.split()[0] for row in one for text in [row["text"]]} == {"train"}
+    assert sum(len(row["text"].split()) for row in read(f"{tmp_path}/**").rows()) == 12  # a pattern may name all
+    assert main(["prepare", str(tmp_path), "--tokenizer", "bytes", "--out", str(tmp_path / "store")]) == 1
+    assert not (tmp_path / "store").exists()
+
+
+def test_words_in_names_of_documents_and_names_of_two_splits_refuse_nothing(tmp_path: Path) -> None:
+    for name in ("test_plan.txt", "training.txt", "notes.txt"):
+        (tmp_path / name).write_text(name)
+    assert len(ps.read_text(tmp_path).rows()) == 3
+    (tmp_path / "lines").mkdir()
+    for name in ("train_and_test.jsonl", "test.jsonl"):
+        (tmp_path / "lines" / name).write_text('{"text": "a"}\n')
+    assert len(ps.read_jsonl(tmp_path / "lines").rows()) == 2
+    (tmp_path / "test" / "train").mkdir(parents=True)  # folders above the one that was named say nothing
+    (tmp_path / "test" / "train" / "a.jsonl").write_text('{"text": "a"}\n')
+    assert len(ps.read_jsonl(tmp_path / "test" / "train").rows()) == 1

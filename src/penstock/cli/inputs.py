@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from penstock.cli import console
 from penstock.core.errors import UsageError
 from penstock.sources.formats import FORMATS, Options, format_of
+from penstock.sources.splits import data_files, refuse_several
 from penstock.view.targets import is_name
 
 __all__ = ["decoder", "is_name", "open_run", "open_texts", "open_tokens"]
@@ -28,6 +30,8 @@ def open_texts(
     if len(paths) == 1 and kind == "auto" and is_config(paths[0]):
         return text_source(from_config(paths[0], allow_functions=allow).definition, field, settings or {}, keep)
     found = format_of(paths) if kind == "auto" else FORMATS[kind]
+    if any(map(os.path.isdir, paths)):
+        refuse_several(paths, data_files(paths, found.suffixes), texts=found.name == "text")
     if not found.one_pass:
         raise UsageError(
             f"files of text: {', '.join(known.title for known in FORMATS.values() if known.one_pass)}",

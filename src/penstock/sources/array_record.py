@@ -18,6 +18,7 @@ from penstock.core.errors import BadRecords, DataError, RecordError
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.optional import need
 from penstock.core.signals import surface
+from penstock.sources import splits
 from penstock.sources.formats import FORMATS, Options
 from penstock.storage import filesystem
 from penstock.store.doctable import check_range
@@ -38,6 +39,7 @@ class ArrayRecordFiles:
             filesystem.local_only(path, "an ArrayRecord file")
         found = filesystem.expand_stamped(paths, None, FORMATS["array_record"].suffixes)
         self.paths = list(found)
+        splits.refuse_several(paths, self.paths)
         self.stamps, self.limits = filesystem.stamps(found), limits
         self._fresh()
         self._firsts = np.cumsum([0] + [len(self._file(i)) for i in range(len(self.paths))]).astype(np.int64)

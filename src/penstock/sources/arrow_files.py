@@ -23,7 +23,7 @@ from penstock.core.mapped import MappedFile, map_file
 from penstock.core.optional import need
 from penstock.core.signals import surface
 from penstock.order.lru_cache import LruCache
-from penstock.sources import arrow
+from penstock.sources import arrow, splits
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.row_texts import RowTexts
 from penstock.storage import filesystem
@@ -62,6 +62,7 @@ class ArrowFiles(RowTexts):
         self.limits, self.options = limits, dict(storage_options or {})
         found = filesystem.expand_stamped(paths, storage_options, FORMATS["arrow"].suffixes)
         self.paths, self.stamps = list(found), filesystem.stamps(found, self.options)
+        splits.refuse_several(paths, self.paths)
         self.kinds: dict[str, str] = {}
         self._fresh()
         counts: list[list[int]] = []

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from penstock.core.columns import Columns
 from penstock.core.errors import DataError, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
-from penstock.sources import compressed, json_fields
+from penstock.sources import compressed, json_fields, splits
 from penstock.sources.csv_cutting import Quoting
 from penstock.sources.cutting import BOM, Piece
 from penstock.sources.formats import FORMATS, Options
@@ -73,6 +73,7 @@ class CsvFiles(LineSource):
         self.files = LineFiles(
             paths, quoting=self.quoting, limits=limits, storage_options=storage_options, suffixes=SUFFIXES
         )
+        splits.refuse_several(paths, self.paths)
         if isinstance(header, bool):
             self.names = self._header() if header else [f"f{i}" for i in range(len(self._sample(1)[0]))]
         else:

@@ -17,7 +17,7 @@ from penstock.core import hashing
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, DataError, LimitError, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
-from penstock.sources import compressed, json_fields
+from penstock.sources import compressed, json_fields, splits
 from penstock.sources.cutting import BOM
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.row_texts import RowTexts
@@ -55,6 +55,7 @@ class JsonArrays(RowTexts):
         self.key, self.limits, self.options = key, limits, dict(storage_options or {})
         found = filesystem.expand_stamped(paths, storage_options, FORMATS["json"].suffixes)
         self.paths, self.stamps = list(found), filesystem.stamps(found, self.options)
+        splits.refuse_several(paths, self.paths)
         self._records: list[list[Any]] | None = None
         self._firsts = np.cumsum([0] + [len(records) for records in self._loaded()]).astype(np.int64)
         if not len(self):

@@ -19,7 +19,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import DataError, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.signals import surface
-from penstock.sources import json_fields
+from penstock.sources import json_fields, splits
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.line_errors import bare, place, too_long
@@ -64,6 +64,7 @@ class JsonlFiles(LineSource):
         self.limits = limits
         self._asked = json_fields.check_types(types or {})
         self.files = LineFiles(paths, limits=limits, storage_options=storage_options, suffixes=SUFFIXES)
+        splits.refuse_several(paths, self.paths)
         self._optional = self.field is None and fields is None
         if self.field is not None:
             self.types = {self.field: "str"}

@@ -25,7 +25,7 @@ from penstock.core.limits import LIMITS, Limits
 from penstock.core.optional import need
 from penstock.core.os_errors import storage_errors
 from penstock.core.signals import surface
-from penstock.sources import arrow, parquet_footer, parquet_pages, parquet_reads, parquet_remote
+from penstock.sources import arrow, parquet_footer, parquet_pages, parquet_reads, parquet_remote, splits
 from penstock.sources.arrow_buffers import stored_type
 from penstock.sources.block_reads import BlockFacts
 from penstock.sources.cutting import PIECE_BYTES
@@ -69,6 +69,7 @@ class ParquetFiles:
         self.text, self.limits, self.options = text, limits, dict(storage_options or {})
         found = filesystem.expand_stamped(paths, storage_options, SUFFIXES)
         self.paths, self.stamps = list(found), filesystem.stamps(found, self.options)
+        splits.refuse_several(paths, self.paths)
         self._footers = parquet_remote.Footers(self.paths, self.stamps, limits, self.options)
         self._footers.load()
         self._chunks = parquet_remote.ChunkTables(self._footers)

@@ -216,6 +216,7 @@ def _file_records(paths: Any, file_format: str | None, storage_options: filesyst
     names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     found = formats.FORMATS[file_format] if file_format is not None else formats.format_of(names, storage_options)
     files = splits.data_files(names, found.suffixes, storage_options) if found.one_pass else names
+    splits.refuse_several(names, files)
     if found.name in ("jsonl", "json") or (
         found.name == "text" and begins_with(files[0], b"{", storage_options)
     ):  # JSON under another name

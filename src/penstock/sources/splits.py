@@ -84,6 +84,29 @@ def data_files(
     return list(found)
 
 
+def refuse_several(paths: filesystem.Paths, files: Sequence[str], texts: bool = False) -> None:
+    """Raises if one of the folders among `paths` holds files of several splits, which would be mixed.
+
+    A pattern and a list say what is meant, and may name all files. `texts`: files of any name, such as documentation,
+    where a word in some of the names says nothing; only a folder whose every name says a split is one of splits.
+    """
+    for item in [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]:
+        if not _is_folder(item, files):
+            continue
+        root = _absolute(os.path.expanduser(item)).rstrip("/") + "/"
+        names = {path: _absolute(path).removeprefix(root) for path in files if _absolute(path).startswith(root)}
+        labels = _labels(names, strict=False)
+        if len(set(labels.values())) > 1 and (not texts or len(labels) == len(names)):
+            first = min(labels, key=lambda path: (_CANONICAL.get(labels[path]) != "train", names[path]))
+            folder = item.rstrip("/")
+            raise UsageError(
+                "the files of one split",
+                got=f"a folder with the splits {', '.join(sorted(set(labels.values())))}",
+                where=item,
+                fix=f"name the files of one, such as {folder}/{names[first]}, or {folder}/** for all of them",
+            )
+
+
 def split_files(
     paths: str | Sequence[str], split: str, *, config: str | None = None, suffixes: Sequence[str] = (),
     storage_options: filesystem.Options = None,
@@ -123,9 +146,7 @@ def by_split(
     files = data_files(items, suffixes, storage_options)
     root = _root(items, files)
     names = {path: _absolute(path).removeprefix(root).lstrip("/") for path in files}
-    labels = {path: shard[1] for path, name in names.items() if (shard := _SHARD.fullmatch(name))}
-    if not labels:
-        labels = {path: word for path, name in names.items() if (word := _word(name))}
+    labels = _labels(names)
     rest = [path for path in files if path not in labels]
     if labels and rest and not any(_is_folder(item, files) for item in items):  # each was named, none may be dropped
         if len(set(labels.values())) > 1:
@@ -142,18 +163,26 @@ def by_split(
     return found
 
 
+def _labels(names: Mapping[str, str], strict: bool = True) -> dict[str, str]:
+    """The split of each file by its name, where the name says one; one that says two is refused if `strict`."""
+    labels = {path: shard[1] for path, name in names.items() if (shard := _SHARD.fullmatch(name))}
+    return labels or {path: word for path, name in names.items() if (word := _word(name, strict))}
+
+
 def _is_folder(item: str, files: Sequence[str]) -> bool:
     if filesystem.scheme(item):
         return not glob.has_magic(item) and item not in files
     return os.path.isdir(os.path.expanduser(filesystem.local(item)))
 
 
-def _word(name: str) -> str:
-    """The word for a split in a path: of its folders, else of its file name."""
+def _word(name: str, strict: bool) -> str:
+    """The word for a split in a path: of its folders, else of its file name. Empty for two of them unless `strict`."""
     folder, _, file = name.rpartition("/")
     levels = [[w.lower() for part in folder.split("/") for w in _IN_FOLDER.findall(part)], _IN_FILE.findall(file)]
     for words in levels:
         if len({_CANONICAL[word.lower()] for word in words}) > 1:
+            if not strict:
+                return ""
             raise UsageError(
                 "a file of one split",
                 got=f"a name that says {' and '.join(sorted({w.lower() for w in words}))}",

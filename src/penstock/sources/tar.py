@@ -24,6 +24,7 @@ from penstock.core.columns import Columns, strings
 from penstock.core.errors import BadRecords, RecordError, StorageError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
+from penstock.sources import splits
 from penstock.sources.formats import FORMATS
 from penstock.sources.names import Names
 from penstock.sources.tar_index import TarIndex, indexes_of
@@ -63,6 +64,7 @@ class TarShards:
     ) -> None:
         listed = filesystem.expand_stamped(paths, storage_options, FORMATS["tar"].suffixes)
         self.paths, self.stamps = list(listed), filesystem.stamps(listed, storage_options)
+        splits.refuse_several(paths, self.paths)
         self.limits, self.options = limits, storage_options
         self.ahead = RangesAhead() if any(map(filesystem.is_object, self.paths)) else None
         place = None if index is None else filesystem.local_only(index, "index")

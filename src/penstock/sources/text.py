@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from penstock.core.columns import Columns, strings
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
+from penstock.sources import splits
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.line_errors import place, too_long
@@ -71,6 +72,7 @@ class TextFiles(LineSource):
             self.files = LineFiles(
                 paths, paragraphs=mode == "paragraph", limits=limits, storage_options=storage_options, suffixes=SUFFIXES
             )
+        splits.refuse_several(paths, self.paths, texts=True)
 
     @property
     def text_column(self) -> str:

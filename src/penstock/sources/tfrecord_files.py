@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.core.columns import Column, Columns, Ragged, strings
 from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
+from penstock.sources import splits
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.line_errors import bare
@@ -69,6 +70,7 @@ class TFRecordFiles(LineSource):
         self.text, self.parsed = text, parse_examples
         self.defaults = dict(defaults or {})
         self.files = FrameFiles(paths, limits=limits, storage_options=storage_options, suffixes=_SUFFIXES)
+        splits.refuse_several(paths, self.paths)
         self.features: dict[str, FeatureType] = {}
         if parse_examples:
             self._choose(_names(features), dict(types or {}), _shapes(shapes or {}))

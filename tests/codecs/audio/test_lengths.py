@@ -154,7 +154,7 @@ def test_slices_of_a_file_without_seeks_are_reached_by_decoding() -> None:
         assert np.array_equal(decode(data, start=first / 8000), full[first:])
 
 
-def test_w64_from_a_pipe_is_read() -> None:
+def test_w64_of_unknown_length_is_read() -> None:
     data = encoded("W64", "PCM_16")
     piped = data[:16] + b"\xff" * 8 + data[24:]
     assert np.array_equal(decode(piped), decode(data))
