@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -164,3 +166,31 @@ def test_memory_of_a_file_that_was_cut_is_not_touched(tmp_path: Path) -> None:
     ranges = np.array([base, base + 90_000]), np.array([5, 5])
     assert mapped_copy.copy_ranges(ranges[0][:1], ranges[1][:1]) == [b"xxxxx"]
     assert mapped_copy.copy_ranges(*ranges) is None  # SIGBUS, if this process had read it
+
+
+def test_threads_that_meet_a_file_at_the_same_time_agree_on_its_map(tmp_path: Path) -> None:
+    paths, records = write(tmp_path, 300)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for seed in range(10):
+            files, wrong = LineFiles(paths, limits=LIMITS), list[object]()
+
+            def read(of: int, files: LineFiles = files, wrong: list[object] = wrong) -> None:
+                random = np.random.default_rng(of)
+                try:
+                    for _ in range(20):
+                        some = random.permutation(len(records))[:200]
+                        data, bad = files.fetch(some)
+                        wrong += [*bad, *(row for row, got in zip(some, data, strict=True) if got != records[row])]
+                except DataError as error:
+                    wrong.append(error)
+
+            threads = [threading.Thread(target=read, args=(8 * seed + number,)) for number in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert not wrong
+    finally:
+        sys.setswitchinterval(interval)

@@ -51,7 +51,9 @@ class MappedLines:
                         self._map(file)
             first = self._first[files]
         if new.any():
-            self._first[files[new]] = _ONCE
+            with self._lock:  # another thread may have mapped them meanwhile
+                some = files[new]
+                self._first[some[self._first[some] == _NEVER]] = _ONCE
         return first > _ONCE
 
     def read(self, files: Ints, starts: Ints, stops: Ints) -> list[bytes]:

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.core.errors import UsageError
+from penstock.core.signals import surface
 from penstock.storage import aws_profile
 from penstock.storage.retry import Policy
 
@@ -135,7 +136,8 @@ def _is_endpoint(text: str) -> bool:
     try:
         parts = urlsplit(text)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
+    except ValueError as error:
+        surface(error)
         return False
     return known and text.isprintable() and not set(text) & _NEVER_IN_NAMES
 
