@@ -98,9 +98,12 @@ class FaultProxy:
 
     async def _end(self) -> None:
         self._server.close()
-        for task in list(self._tasks):
+        await asyncio.sleep(0)  # connections that were accepted begin
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # aborted transports close their sockets
 
     def _run(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
