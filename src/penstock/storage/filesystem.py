@@ -160,7 +160,7 @@ def expand_stamped(
         if not matches:
             plain = not globbing.has_magic(path)
             absent = plain and not scheme(path) and not os.path.lexists(local(path))
-            wanted = f" ending in {' '.join(suffixes)}" if suffixes and plain and not absent else ""
+            wanted = f" ending in {_in_words(suffixes)}" if suffixes and plain and not absent else ""
             raise FileMissing(
                 f"files{wanted} at {path!r}",
                 got="no such file or folder" if absent else "nothing matches",
@@ -169,6 +169,16 @@ def expand_stamped(
             )
         found.update(matches)
     return found
+
+
+def _in_words(suffixes: Sequence[str]) -> str:
+    """Each suffix once, those of compressed files in two words.
+
+    >>> _in_words([".json", ".json.gz", ".csv", ".json"])
+    '.json .csv (also compressed)'
+    """
+    plain = [suffix for suffix in dict.fromkeys(suffixes) if suffix.rpartition(".")[0] not in suffixes]
+    return " ".join(plain) + (" (also compressed)" if len(plain) < len(set(suffixes)) else "")
 
 
 def _without_braces(items: Iterable[str | os.PathLike[str]]) -> list[str]:
