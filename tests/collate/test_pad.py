@@ -30,10 +30,12 @@ KINDS = {
 }
 
 
-def pad_rows(rows: Any, value: Any, *, dtype: Any = None, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+def pad_rows(
+    rows: Any, value: Any, *, dtype: Any = None, length: int | None = None, **options: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows padded, and the number of values kept of each."""
     check_padding(**options)
-    layout = lay_out(counts_of(rows), **options)
+    layout = lay_out(counts_of(rows), length=length, **options)
     return place(rows, layout, value, dtype), layout.lengths()
 
 
@@ -178,7 +180,7 @@ def test_a_row_longer_than_the_length() -> None:
         ({"truncate": "mid"}, "truncation side"),
         ({"multiple": 0}, "`multiple` to be a positive integer"),
         ({"max_length": -1}, "`max_length` to be a positive integer"),
-        ({"length": True}, "`length` to be a positive integer"),
+        ({"multiple": True}, "`multiple` to be a positive integer"),
     ],
 )
 def test_nonsense_is_refused(options: dict[str, Any], text: str) -> None:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import UsageError
-from penstock.order.balance import attention_cost, balance_rows, imbalance
+from penstock.order.balance import attention_cost, balance_rows
 from penstock.order.pack import PackPlan
+from tests.order.imbalance import imbalance
 
 costs_of = st.lists(st.integers(0, 10**9), max_size=60) | st.lists(st.floats(0, 1e9), max_size=60)
 

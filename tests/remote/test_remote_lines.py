@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.core.errors import StorageError
 from penstock.sources.jsonl import JsonlFiles
 from penstock.storage import objects
-from penstock.storage.coalesce import requests
+from penstock.storage.coalesce import PAGE, coalesce, pages
 from tests.storage.fault_proxy import Faults
 
 FAULTS = Faults(refuse=0.2, reset=0.05, stall=0.02, wrong=0.005, short=0.01, seed=11)
@@ -67,7 +67,8 @@ def test_an_epoch_is_that_of_local_files_with_few_requests(s3, fault_proxy, corp
             index = source.files.index[file]
             picked = rows[files == file]
             ends = np.append(index.starts[1:], index.end)
-            planned += len(requests(index.starts[picked], ends[picked] - index.starts[picked], gap=1 << 20))
+            needed = pages(index.starts[picked], ends[picked] - index.starts[picked], PAGE)
+            planned += len(coalesce(needed * PAGE, (needed + 1) * PAGE, 1 << 20))
     assert fault_proxy.requests <= 1.2 * planned
     assert fault_proxy.requests < len(order) / 4
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.core.columns import Ragged
-from penstock.order.balance import attention_cost, imbalance
+from penstock.order.balance import attention_cost
+from tests.order.imbalance import imbalance
 
 
 def tokens(lengths: list[int]) -> ps.Pipeline:

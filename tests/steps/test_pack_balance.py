@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.order.balance import attention_cost, imbalance
+from penstock.order.balance import attention_cost
+from tests.order.imbalance import imbalance
 from tests.steps.test_pack import tokens
 
 LENGTHS = np.minimum(np.exp(np.random.default_rng(3).normal(3, 1.2, 1500)).astype(int) + 1, 400).tolist()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import UsageError
-from penstock.storage.coalesce import coalesce, pages, requests
+from penstock.storage.coalesce import coalesce, pages
 
 RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)), max_size=40)
 
@@ -48,8 +48,9 @@ def test_merges_as_a_loop_does(ranges: list[tuple[int, int]], gap: int, largest:
 def test_requests_fetch_the_pages_of_every_byte(reads: list[tuple[int, int]], page: int, gap: int, most: int) -> None:
     offsets, lengths = (np.array([r[i] for r in reads], np.int64) for i in (0, 1))
     needed = sorted({byte // page for start, length in reads for byte in range(start, start + length)})
-    assert pages(offsets, lengths, page).tolist() == needed
-    made = requests(offsets, lengths, page, gap, most)
+    found = pages(offsets, lengths, page)
+    assert found.tolist() == needed
+    made = coalesce(found * page, (found + 1) * page, gap, most)
     expected, _ = merged_one_by_one([(p * page, (p + 1) * page) for p in needed], gap, most)
     assert [list(r) for r in zip(made.starts.tolist(), made.stops.tolist(), strict=True)] == expected
     assert made.bytes == sum(b - a for a, b in expected)

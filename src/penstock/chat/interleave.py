@@ -103,10 +103,6 @@ class AudioTokens:
         found = -(-round(seconds * self.sample_rate) // (self.hop * self.frames))
         return max(1, found if self.most is None else min(found, self.most))
 
-    def seconds_of(self, tokens: int) -> float:
-        """Seconds of audio in `tokens` tokens."""
-        return tokens * self.hop * self.frames / self.sample_rate
-
 
 @dataclass(frozen=True)
 class Span:

@@ -23,11 +23,10 @@ FORMATS = ("jsonl", "parquet", "arrow", "webdataset", "store")
 STDIN = "-"
 
 
-def add_input(parser: Any, *, several: bool = True) -> None:
+def add_input(parser: Any) -> None:
     """Adds the arguments that say what to read."""
-    many = {"nargs": "+"} if several else {}
     parser.add_argument(
-        "paths" if several else "path", metavar="PATH", **many,
+        "paths", metavar="PATH", nargs="+",
         help="files, folders or URLs of text, records, images, audio or tokens, a dataset's name, a configuration, or "
         "- for what comes on stdin",
     )  # fmt: skip

@@ -122,7 +122,6 @@ def check_padding(
     *,
     side: str = "right",
     truncate: str = "right",
-    length: int | None = None,
     multiple: int | None = None,
     max_length: int | None = None,
 ) -> None:
@@ -130,6 +129,6 @@ def check_padding(
     for name, text in (("padding side", side), ("truncation side", truncate)):
         if text not in ("right", "left"):
             raise UsageError(f"a {name} of 'right' or 'left'", got=repr(text), fix="use one of the two words")
-    for name, number in (("length", length), ("multiple", multiple), ("max_length", max_length)):
+    for name, number in (("multiple", multiple), ("max_length", max_length)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1):
             raise UsageError(f"`{name}` to be a positive integer or None", got=repr(number), fix="use 1 or more")

@@ -77,8 +77,6 @@ def check_ids(columns: Mapping[str, Any]) -> None:
         record_ids(columns)
 
 
-def record_keys(
-    columns: Mapping[str, Any], seed: int, operation: str, epoch: int, content: str = "input_ids"
-) -> randomness.U64:
+def record_keys(columns: Mapping[str, Any], seed: int, operation: str, epoch: int) -> randomness.U64:
     """The random key of each row for one operation: a function of (seed, operation, epoch, record) alone."""
-    return randomness.keys(randomness.key(seed, operation), epochs_of(columns, epoch), record_ids(columns, content))
+    return randomness.keys(randomness.key(seed, operation), epochs_of(columns, epoch), record_ids(columns))

@@ -60,17 +60,6 @@ def balance_rows(costs: Any, world: int) -> list[I64]:
     return min(candidates, key=lambda ranks: max(_loads(cost, ranks)))
 
 
-def imbalance(costs: Any, ranks: Sequence[NDArray[Any]]) -> float:
-    """Work of the busiest rank divided by the mean work: 1.0 is perfect balance.
-
-    >>> imbalance([4, 4, 2, 2], [[0, 2], [1, 3]]), imbalance([4, 4, 2, 2], [[0, 1], [2, 3]])
-    (1.0, 1.3333333333333333)
-    """
-    loads = _loads(np.asarray(costs), ranks)
-    total = sum(loads)
-    return float(max(loads) * len(loads) / total) if total else 1.0
-
-
 def _loads(cost: NDArray[Any], ranks: Sequence[Any]) -> list[Any]:
     # Hosts that differ in the last bit would choose different assignments; fsum rounds once, the same everywhere.
     total = fsum if cost.dtype.kind == "f" else sum

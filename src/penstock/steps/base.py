@@ -186,11 +186,10 @@ def integer_field(step: Step, name: str, least: int | None, expected: str, fix: 
     object.__setattr__(step, name, number)
 
 
-def column_field(step: Step, name: str = "column") -> None:
-    """Refuses a field that should hold the name of a column and is no string."""
-    value = getattr(step, name)
-    if not isinstance(value, str):
-        raise UsageError(f"the name of a column for {name}= in .{step.name}()", got=repr(value), fix=f'{name}="x"')
+def column_field(step: Step, column: object) -> None:
+    """Refuses a `column=` that is no string."""
+    if not isinstance(column, str):
+        raise UsageError(f"the name of a column for column= in .{step.name}()", got=repr(column), fix='column="x"')
 
 
 def _plain(value: Any) -> Any:

@@ -67,7 +67,7 @@ class DecodeAudio(MediaStep):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        column_field(self)
+        column_field(self, self.column)
         for name in ("sample_rate", "channels", "n_mels", "n_mfcc", "n_fft", "hop"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:

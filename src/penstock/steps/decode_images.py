@@ -99,7 +99,7 @@ class DecodeImages(MediaStep):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        column_field(self)
+        column_field(self, self.column)
         sides: Any = self.size if isinstance(self.size, tuple) and len(self.size) == 2 else (None,)
         if any(isinstance(side, bool) or not isinstance(side, int) or side < 1 for side in sides):
             got = f"{self.size!r}, {type(self.size).__name__}"

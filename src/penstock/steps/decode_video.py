@@ -58,7 +58,7 @@ class DecodeVideo(MediaStep):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        column_field(self)
+        column_field(self, self.column)
         integer_field(self, "frames", 1, "frames, a count of at least 1, in .decode_video()", ".decode_video(8, 224)")
         sides: Any = self.size if isinstance(self.size, tuple) and len(self.size) == 2 else (None,)
         if any(isinstance(side, bool) or not isinstance(side, int) or side < 1 for side in sides):

@@ -44,8 +44,8 @@ class Shape(NamedTuple):
     entries: int  # pages, and the tail
 
 
-def round_up(size: int, to: int = BLOCK) -> int:
-    return -(-size // to) * to
+def round_up(size: int) -> int:
+    return -(-size // BLOCK) * BLOCK
 
 
 def now() -> int:

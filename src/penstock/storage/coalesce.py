@@ -121,18 +121,3 @@ def distinct(numbers: I64) -> I64:
     found = np.sort(numbers)
     kept: I64 = found[np.append(True, found[1:] != found[:-1])] if len(found) else found
     return kept
-
-
-def requests(
-    offsets: I64, lengths: I64 | int, page_bytes: int = PAGE, gap: int = GAP, largest: int = LARGEST
-) -> Requests:
-    """The requests that fetch the pages of these reads of one object: `len` of them, `bytes` in total.
-
-    The last page of an object may be shorter than `page_bytes`: clip `stops` to the object's size before reading.
-
-    >>> made = requests(np.array([5, 120, 950]), 10, page_bytes=100, gap=100, largest=1000)
-    >>> made.starts.tolist(), made.stops.tolist(), made.bytes
-    ([0, 900], [200, 1000], 300)
-    """
-    needed = pages(offsets, lengths, page_bytes)
-    return coalesce(needed * page_bytes, (needed + 1) * page_bytes, gap, largest)

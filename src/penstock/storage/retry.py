@@ -21,6 +21,7 @@ from penstock.storage import metrics
 
 Result = TypeVar("Result")
 
+_DAMAGED_READS = 4
 _dice = random.Random()  # of its own: the user's `random` stays as seeded
 _STATUS = re.compile(r"status code: (\d{3})")
 _TRANSIENT = frozenset({408, 409, 425, 429})
@@ -136,9 +137,9 @@ def call(
             return result
 
 
-def right_bytes(read: Callable[[], Result], tries: int = 4) -> Result:
+def right_bytes(read: Callable[[], Result]) -> Result:
     """Calls `read`, again if what came is damaged: what is between here and the storage may have changed bytes."""
-    for _ in range(tries - 1):
+    for _ in range(_DAMAGED_READS - 1):
         try:
             return read()
         except StoreError as error:

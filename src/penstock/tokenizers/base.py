@@ -195,7 +195,7 @@ class BaseTokenizer(ABC):
     """Whether `encode` adds the special tokens that the original adds around a text, such as [CLS] and [SEP]."""
 
     def __init__(self, name: str, vocab_size: int, specials: Specials) -> None:
-        self.name, self.vocab_size, self._specials = name, vocab_size, specials
+        self.name, self.vocab_size = name, vocab_size
         self.eos_id, self.bos_id, self.pad_id = specials.eos, specials.bos, specials.pad
 
     @property

@@ -62,9 +62,9 @@ def _image(one: Sample) -> Html:
     return tag("figure", picture, tag("figcaption", caption))
 
 
-def _middle_cut(name: str, most: int = 60) -> str:
+def _middle_cut(name: str) -> str:
     """A long name without its middle: class and number are at its ends."""
-    return name if len(name) <= most else f"{name[: most // 2]}…{name[-most // 2 :]}"
+    return name if len(name) <= 60 else f"{name[:30]}…{name[-30:]}"
 
 
 def recording(number: int, name: str, values: dict[str, Any], field: str = "") -> Html:

@@ -120,7 +120,7 @@ def test_mel_in_blocks_is_the_filterbank_times_the_spectrogram(n_fft, hop, n_mel
     audio = np.random.default_rng(0).normal(size=(2, 3, 70_001)).astype(np.float32)
     found = features.mel_spectrogram(audio, n_fft=n_fft, hop=hop, n_mels=n_mels, power=power)
     bank = features.mel_filterbank(16000, n_fft, n_mels)
-    expected = bank @ features.spectrogram(audio, n_fft, hop, power=power)
+    expected = bank @ np.abs(features.stft(audio, n_fft, hop)) ** power
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6 * float(expected.max()))
     alone = features.mel_spectrogram(audio[1, 2], n_fft=n_fft, hop=hop, n_mels=n_mels, power=power)
     assert np.array_equal(found[1, 2], alone)  # a clip does not depend on the others of its batch

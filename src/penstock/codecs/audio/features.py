@@ -77,11 +77,6 @@ def _hann(width: int, n_fft: int) -> F32:
     return np.pad(taps, (left, n_fft - width - left)).astype(np.float32)
 
 
-def spectrogram(audio: NDArray[Any], n_fft: int = 1024, hop: int = 256, *, power: float = 2.0, **stft_args: Any) -> F32:
-    """|stft| ** power: 2 is the power spectrogram, 1 the magnitude."""
-    return _power(stft(audio, n_fft, hop, **stft_args), power)
-
-
 def _power(spectrum: NDArray[np.complexfloating], power: float) -> F32:
     if power == 2.0:
         squared: F32 = spectrum.real**2
@@ -174,14 +169,13 @@ def mel_spectrogram(
     return out
 
 
-def to_db(power: NDArray[Any], *, ref: float = 1.0, amin: float = 1e-10, top_db: float | None = 80.0) -> F32:
-    """10 log10(power / ref), clipped below at `amin` and at `top_db` below the largest value of each item.
+def to_db(power: NDArray[Any], *, top_db: float | None = 80.0) -> F32:
+    """10 log10(power), clipped below at -100 dB and at `top_db` below the largest value of each item.
 
     >>> to_db(np.array([1.0, 0.1, 0.0])).tolist()
     [0.0, -10.0, -80.0]
     """
-    x = np.asarray(power, np.float32)
-    db = np.float32(10.0) * np.log10(np.maximum(x, np.float32(amin))) - np.float32(10.0 * np.log10(max(amin, ref)))
+    db = np.float32(10.0) * np.log10(np.maximum(np.asarray(power, np.float32), np.float32(1e-10)))
     if top_db is not None and db.size:
         last = tuple(range(max(0, db.ndim - 2), db.ndim))
         db = np.maximum(db, db.max(axis=last, keepdims=True) - np.float32(top_db))

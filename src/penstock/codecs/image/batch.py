@@ -28,7 +28,6 @@ def fill_row(
     flip: bool,
     mean: Stat,
     std: Stat,
-    where: str = "",
     info: ImageInfo | None = None,
     inside: Box | None = None,
     fill: int = 0,
@@ -46,27 +45,27 @@ def fill_row(
     1.0
     """
     if row.dtype == np.uint8:
-        _decode_inside(row, data, how, crop, where, info, inside, fill)
+        _decode_inside(row, data, how, crop, info, inside, fill)
         if flip:
             mirror(row)
         return
     pixels = _small(row.shape)
-    _decode_inside(pixels, data, how, crop, where, info, inside, fill)
+    _decode_inside(pixels, data, how, crop, info, inside, fill)
     if flip:
         mirror(pixels)
     normalise(pixels, mean, std, out=row)
 
 
 def _decode_inside(
-    out: NDArray[np.uint8], data: Picture, how: ImageOptions, crop: Box | None, where: str, info: ImageInfo | None,
+    out: NDArray[np.uint8], data: Picture, how: ImageOptions, crop: Box | None, info: ImageInfo | None,
     inside: Box | None, fill: int,
 ) -> None:  # fmt: skip
     if inside is None:
-        decode_onto(out, data, how, crop, where, info)
+        decode_onto(out, data, how, crop, "", info)
         return
     y, x, height, width = inside
     image = np.empty((height, width, out.shape[2]), np.uint8)
-    decode_onto(image, data, how, crop, where, info)
+    decode_onto(image, data, how, crop, "", info)
     out[...] = fill
     out[y : y + height, x : x + width] = image
 

@@ -25,26 +25,24 @@ def decode_mask(
     crop: Box | None,
     size: tuple[int, int],
     *,
-    flip: bool = False,
     exif: str = "apply",
     strict: bool = True,
-    where: str = "",
     limits: Limits = LIMITS,
 ) -> NDArray[np.uint8]:
     """Returns (height, width) class numbers of the crop of a mask, by the nearest pixel.
 
     `image_size` is (height, width) of the image that the mask belongs to; a mask of another size is a bad record.
 
-    >>> decode_mask(np.array([[1, 2], [3, 4]], np.uint8), (2, 2), None, (2, 4), flip=True).tolist()
-    [[2, 2, 1, 1], [4, 4, 3, 3]]
+    >>> decode_mask(np.array([[1, 2], [3, 4]], np.uint8), (2, 2), None, (2, 4)).tolist()
+    [[1, 1, 2, 2], [3, 3, 4, 4]]
     """
-    info = probe_picture(data, where, limits)
+    info = probe_picture(data, limits=limits)
     turn = info.orientation if exif == "apply" else 1
     found = (info.width, info.height) if turn >= 5 else (info.height, info.width)
     if found != image_size:
         raise RecordError(
             f"a mask of {image_size[0]} x {image_size[1]}, the size of its image", got=f"{found[0]} x {found[1]}",
-            where=where, fix="resize the masks to their images, or leave the record out",
+            fix="resize the masks to their images, or leave the record out",
         )  # fmt: skip
     box = stored_box(crop or (0, 0, *found), turn, info.height, info.width)
     if isinstance(data, np.ndarray):
@@ -52,24 +50,23 @@ def decode_mask(
         values: NDArray[Any] = data[y : y + h, x : x + w]
     else:
         if info.format == "PNG" and strict:
-            png.check(data, where)
-        values = stored_values(data, box, info, where, limits)
-    values = orient(_one_channel(values, where)[..., None], turn)[..., 0]
+            png.check(data, "")
+        values = stored_values(data, box, info, "", limits)
+    values = orient(_one_channel(values)[..., None], turn)[..., 0]
     rows, columns = (_nearest(before, after) for before, after in zip(values.shape, size, strict=True))
-    made = values[rows[:, None], columns[::-1] if flip else columns]
-    return np.ascontiguousarray(made, np.uint8)
+    return np.ascontiguousarray(values[rows[:, None], columns], np.uint8)
 
 
-def _one_channel(values: NDArray[Any], where: str) -> NDArray[Any]:
+def _one_channel(values: NDArray[Any]) -> NDArray[Any]:
     if values.ndim == 3 and values.shape[2] == 1:
         values = values[..., 0]
     if values.ndim != 2:
         raise RecordError(
-            "a mask of one channel", got=f"{values.shape[-1]} channels", where=where,
+            "a mask of one channel", got=f"{values.shape[-1]} channels",
             fix="write class numbers into a grey or palette PNG",
         )  # fmt: skip
     if values.size and int(values.max()) > 255:
-        raise RecordError("class numbers from 0 to 255", got=f"{int(values.max())}", where=where)
+        raise RecordError("class numbers from 0 to 255", got=f"{int(values.max())}")
     return values
 
 

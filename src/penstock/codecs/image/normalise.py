@@ -17,9 +17,6 @@ from penstock.core.errors import UsageError
 
 Stat = float | tuple[float, ...]
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-
 
 def normalise(
     pixels: NDArray[np.uint8], mean: Stat = 0.0, std: Stat = 1.0, *, out: NDArray[np.float32] | None = None
