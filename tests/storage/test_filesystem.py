@@ -23,6 +23,7 @@ from penstock.core.limits import LIMITS, Limits
 from penstock.core.progress import Lines, progress
 from penstock.sources.jsonl import JsonlFiles
 from penstock.storage import filesystem
+from penstock.storage.file_ids import file_id
 
 
 def names(paths: list[str]) -> list[str]:
@@ -168,7 +169,7 @@ def test_http(tmp_path: Path, server: str) -> None:
     assert len(source) == 501
     assert source.read(np.array([500, 7]))["text"].tolist() == ["b", "line 7"]
     assert sum(len(c.texts) for c in source.iterate()) == 501
-    assert filesystem.file_id(url) == filesystem.file_id(str(tmp_path / "a.jsonl"))
+    assert file_id(url) == file_id(str(tmp_path / "a.jsonl"))
     with pytest.raises(FileMissing, match="nothing matches"):
         filesystem.expand(f"{server}/none.jsonl")
     (tmp_path / "b.jsonl").unlink()
@@ -264,16 +265,6 @@ def test_many_takers_one_holder(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert most == 1
-
-
-def test_file_id_sees_changes(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"one")
-    first = filesystem.file_id(str(path))
-    assert first == filesystem.file_id(str(path))
-    path.write_bytes(b"two")
-    os.utime(path, ns=(1, 1))
-    assert filesystem.file_id(str(path)) != first
 
 
 def test_content_id_is_fixed_and_separates() -> None:

@@ -21,6 +21,7 @@ from penstock.core.signals import surface
 from penstock.sources import splits
 from penstock.sources.formats import FORMATS, Options
 from penstock.storage import filesystem
+from penstock.storage.file_ids import file_ids
 from penstock.store.doctable import check_range
 
 
@@ -117,7 +118,7 @@ class ArrayRecordFiles:
 
     def fingerprint(self) -> str:
         """Hash of every file's bytes; reads all files once."""
-        return hashing.content_id(["array_record", *filesystem.file_ids(self.paths, self.stamps)])
+        return hashing.content_id(["array_record", *file_ids(self.paths, self.stamps)])
 
     def describe(self) -> dict[str, Any]:
         total = sum(stamp.size for stamp in self.stamps)

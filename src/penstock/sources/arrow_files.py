@@ -27,6 +27,7 @@ from penstock.sources import arrow, splits
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.row_texts import RowTexts
 from penstock.storage import filesystem
+from penstock.storage.file_ids import file_ids
 from penstock.store.doctable import check_range
 
 _MAGIC = b"ARROW1"
@@ -167,7 +168,7 @@ class ArrowFiles(RowTexts):
 
     def fingerprint(self) -> str:
         """Hash of the columns and of every file's bytes; reads all files once."""
-        ids = filesystem.file_ids(self.paths, self.stamps, self.options)
+        ids = file_ids(self.paths, self.stamps, self.options)
         return hashing.content_id(["arrow", *self.kinds, None, *ids])
 
     def describe(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from penstock.sources.cutting import BOM
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.row_texts import RowTexts
 from penstock.storage import filesystem
+from penstock.storage.file_ids import file_ids
 from penstock.store.doctable import check_range
 
 
@@ -143,7 +144,7 @@ class JsonArrays(RowTexts):
 
     def fingerprint(self) -> str:
         """Hash of the fields and of every file's bytes."""
-        ids = filesystem.file_ids(self.paths, self.stamps, self.options)
+        ids = file_ids(self.paths, self.stamps, self.options)
         changed = self.limits.changed("record_bytes", "json_depth")
         return hashing.content_id(["json", str(self.key), orjson.dumps(list(self.types.items())), *changed, *ids])
 

@@ -15,6 +15,7 @@ from penstock.core.errors import StorageError
 from penstock.sources.compressed import Stream
 from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints
 from penstock.storage import filesystem
+from penstock.storage.file_ids import remember_id
 from penstock.storage.page_hashes import PageHashes
 from penstock.storage.ranges_ahead import Key, RangesAhead, nothing
 from penstock.storage.scattered import read_scattered
@@ -99,7 +100,7 @@ def scan_remote(
     *,
     paragraphs: bool,
 ) -> Index:
-    """The index of a remote file, with the hashes of its pages. Its id is kept for `filesystem.file_id`."""
+    """The index of a remote file, with the hashes of its pages. Its id is kept for `file_id`."""
     seen: set[str] = set()
     for _ in range(_SCANS):
         pages = PageHashes()
@@ -111,7 +112,7 @@ def scan_remote(
         pages.end()
         # An ETag that looks like an MD5 need not be one: then two scans that agree decide.
         if pages.agrees(stamp.tag) or pages.id in seen:
-            filesystem.remember_id(path, stamp, pages.id)
+            remember_id(path, stamp, pages.id)
             found.pages = pages
             return found
         seen.add(pages.id)

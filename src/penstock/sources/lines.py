@@ -34,6 +34,7 @@ from penstock.sources.ranges import Cursor, Range
 from penstock.sources.record_spans import RecordTable, Spans
 from penstock.sources.spool import Spool, Tee
 from penstock.storage import filesystem
+from penstock.storage.file_ids import file_ids
 from penstock.storage.ranges_ahead import RangesAhead
 from penstock.storage.sizes import PAGE
 from penstock.store.arrays import distinct
@@ -390,7 +391,7 @@ class LineFiles:
         """The id of each file's bytes. Remote files are indexed first, which reads them once for both."""
         if any(map(filesystem.scheme, self.paths)):
             self._indexed()
-        return filesystem.file_ids(self.paths, self.stamps, self.options)
+        return file_ids(self.paths, self.stamps, self.options)
 
     def describe(self, kind: str) -> dict[str, Any]:
         """Plain facts; records and blank lines only once they have been counted."""

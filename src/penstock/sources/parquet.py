@@ -37,6 +37,7 @@ from penstock.sources.parquet_damage import BadRows, DamagedGroup, damaged, nami
 from penstock.sources.ranges import Cursor, Range, file_ranges
 from penstock.sources.scattered_rows import ScatteredRows
 from penstock.storage import filesystem
+from penstock.storage.file_ids import file_ids
 from penstock.store.doctable import check_range
 
 SUFFIXES = FORMATS["parquet"].suffixes
@@ -465,7 +466,7 @@ class ParquetFiles:
 
     def fingerprint(self) -> str:
         """Hash of the columns and of every file's bytes; reads all files once."""
-        ids = filesystem.file_ids(self.paths, self.stamps, self.options)
+        ids = file_ids(self.paths, self.stamps, self.options)
         return hashing.content_id(["parquet", *self.kinds, None, *ids])
 
     def stamp_id(self) -> str:

@@ -27,7 +27,7 @@ from penstock.core.signals import surface
 from penstock.sources.formats import Options
 from penstock.sources.tfds_folders import prepared_folder
 from penstock.sources.tfrecord import RecordFiles
-from penstock.storage import filesystem
+from penstock.storage.file_ids import file_id
 from penstock.storage.filesystem import local_only
 from penstock.store.doctable import check_range
 
@@ -186,7 +186,7 @@ class TFDSource:
             parts: list[Any] = ["tfds", orjson.dumps(self._features.to_json(), option=orjson.OPT_SORT_KEYS)]
             parts += [f"encoded {name}" for name in sorted(self._skipped)]
             for path, skip, take in self._spans():
-                parts += [filesystem.file_id(path), skip, take]
+                parts += [file_id(path), skip, take]
             self._id = hashing.content_id(parts)
         return self._id
 

@@ -18,6 +18,7 @@ from penstock.sources.line_ranges import checked_cursor
 from penstock.sources.lines import Chunk, Parse
 from penstock.sources.ranges import Cursor, Range, file_ranges
 from penstock.storage import filesystem
+from penstock.storage.file_ids import file_ids
 from penstock.storage.ranges_ahead import RangesAhead, nothing
 from penstock.storage.scattered import read_objects
 from penstock.store.doctable import check_range
@@ -92,7 +93,7 @@ class WholeFiles:
 
     def file_ids(self) -> list[str]:
         """The id of each file's bytes."""
-        return filesystem.file_ids(self.paths, self.stamps, self.options)
+        return file_ids(self.paths, self.stamps, self.options)
 
     def _load(self, file: int, full: bytes | None = None) -> bytes:
         path = self.paths[file]

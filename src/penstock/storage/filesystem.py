@@ -13,11 +13,8 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
-
-import xxhash
 
 from penstock.core.errors import (
     DataError,
@@ -37,9 +34,7 @@ from penstock.storage.suffixes import ends_in
 Options = Mapping[str, Any] | None
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-_BLOCK = 4 << 20
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe is refused, not waited for
-_ids: dict[tuple[str, int, str], str] = {}
 SCHEMES = ("file", "local", "http", "https", "s3", "gs", "az", "abfs", "hf", "memory")
 _EXTRAS = {"http": "http", "https": "http", "s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "hf": "hf"}
 _COLLAPSED = re.compile(rf"({'|'.join(SCHEMES)}):/(?!/)", re.IGNORECASE)
@@ -470,38 +465,3 @@ def _exact(data: bytes, start: int, stop: int, path: str) -> bytes:
             fix="the file was truncated or replaced; open it again",
         )
     return data
-
-
-def file_ids(paths: Sequence[str], expected: Sequence[Stamp], storage_options: Options = None) -> list[str]:
-    """The ids of files, several remote ones at once."""
-    if not any(map(scheme, paths)):
-        return [file_id(path) for path in paths]
-    with ThreadPoolExecutor(8, "penstock-id") as pool:
-        return list(pool.map(lambda path, stamp: file_id(path, storage_options, expected=stamp), paths, expected))
-
-
-def remember_id(path: str, found: Stamp, id_: str) -> None:
-    """Keeps the id of a file that was read completely for another purpose; `file_id` then reads nothing."""
-    if found.tag:
-        _ids[path, found.size, found.tag] = id_
-
-
-def file_id(path: str, storage_options: Options = None, *, expected: Stamp | None = None) -> str:
-    """Returns the id of a file's bytes, independent of its name: xxh3-128, as in `core.hashing`.
-
-    Several GB/s for a file in the page cache. A file with the same size and modification time is read once per
-    process; nothing is stored on disk.
-    """
-    trusted = expected is not None and checked_by_reads(path, expected)
-    found = expected if expected is not None and trusted else stamp(path, storage_options)
-    key = (path, found.size, found.tag)
-    if found.tag and key in _ids:
-        return _ids[key]
-    state = xxhash.xxh3_128()
-    with open_read(path, storage_options, expected=found) as file:
-        while block := file.read(_BLOCK):
-            state.update(block)
-    result = state.hexdigest()
-    if found.tag:
-        _ids[key] = result
-    return result

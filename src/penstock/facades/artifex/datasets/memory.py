@@ -20,7 +20,8 @@ from penstock.core.limits import LIMITS
 from penstock.facades.artifex.audio.config import AudioModalityConfig
 from penstock.facades.artifex.datasets.base import BaseDataset
 from penstock.facades.artifex.image.modality import ImageModality, ImageModalityConfig
-from penstock.storage.filesystem import Options, file_id, scheme
+from penstock.storage.file_ids import file_id
+from penstock.storage.filesystem import Options, scheme
 from penstock.storage.objects import read_all
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
