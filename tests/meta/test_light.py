@@ -65,6 +65,33 @@ def test_a_reader_loads_its_own_source() -> None:
     assert ours("ps.open_tokens([1])") & formats == {"sources.tokens"}
 
 
+REMOTE = ("storage.object", "storage.page", "storage.retry", "storage.hedge", "storage.aws", "store.remote")
+
+
+def remote(loaded: set[str]) -> set[str]:
+    """Modules that only read from object stores and other remote storage."""
+    return {name for name in loaded if name.startswith(REMOTE)}
+
+
+def test_a_local_store_loads_nothing_that_reads_remote_ones(tmp_path: Path) -> None:
+    store = penstock.prepare(penstock.from_texts(["a text of some bytes"]), "bytes", tmp_path / "store").path
+    opened = WINDOWS.replace("ps.open_tokens(range(99))", f"ps.open_store({str(store)!r})")
+    for code in (WINDOWS, opened):
+        loaded = ours(code)
+        assert remote(loaded) == set()
+        assert loaded & {"sources.formats", "sources.splits", "sources.compressed"} == set()
+    listed = "next(iter(p.to_numpy(threads=0))); import penstock.storage.filesystem as f; f.expand('.')"
+    assert remote(ours(f"{opened}; {listed}")) == set()
+
+
+def test_a_pipeline_of_tokens_reads_no_configuration_and_mixes_nothing() -> None:
+    shown = "print(*sys.modules)"
+    script = f"import sys\nimport penstock as ps\n{WINDOWS}\n{shown}"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(out.stdout.split()) & {"tomllib", "difflib", "socket", "fractions"} == set()
+
+
 def test_this_test_can_fail() -> None:
+    assert remote(ours("import penstock.store.remote_store")) >= {"storage.page_cache", "storage.object_client"}
     assert "steps.pack" in ours("import penstock.steps.pack")
     assert steps("ps.open_tokens(range(99)).pack(8)") >= {"pack"}

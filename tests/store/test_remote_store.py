@@ -19,8 +19,9 @@ from penstock.core.errors import StorageError, StoreError, UsageError
 from penstock.storage import metrics, objects, page_fetch
 from penstock.storage.cache_metrics import PAGES
 from penstock.storage.page_cache import open_cache
+from penstock.store.opening import open_token_store
 from penstock.store.reader import TokenStore
-from penstock.store.remote_store import RemoteStore, open_token_store
+from penstock.store.remote_store import RemoteStore
 from penstock.store.verify import verify
 from tests.storage.fault_proxy import FaultProxy, Faults
 from tests.storage.remote_stores import PAGE, disk_bytes, make, upload

@@ -22,8 +22,8 @@ from penstock.core.errors import PenstockError, StoreError
 from penstock.storage import objects
 from penstock.store import manifest
 from penstock.store.manifest import read_manifest, write_manifest
+from penstock.store.opening import open_token_store
 from penstock.store.reader import TokenStore
-from penstock.store.remote_store import open_token_store
 from penstock.store.shard_groups import GroupedShards
 from penstock.store.verify import info, verify
 from penstock.store.writer import ShardInfo, ShardWriter

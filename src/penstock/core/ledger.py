@@ -10,13 +10,15 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from penstock.core import local_files
 from penstock.core.errors import DataError, RecordError, UsageError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _EXAMPLES = 3
 
@@ -159,6 +161,8 @@ def _checked(budget: float | Fraction | None) -> int | Fraction | None:
         return None
     if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
         return budget
+    from fractions import Fraction  # here: most loaders have no budget of a share
+
     if isinstance(budget, float | Fraction) and 0 <= budget < 1:
         return Fraction(budget).limit_denominator(10**9)
     raise UsageError(

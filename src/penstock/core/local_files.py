@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -100,6 +99,8 @@ def lock(path: str, purpose: str = "writing") -> Iterator[None]:
     On POSIX the system releases the lock when its process ends, also by a crash. Elsewhere the file's existence is
     the lock, and the error says how to remove a stale one.
     """
+    import socket  # here: readers hold no lock
+
     with writing(path):
         handle = _lock_flock(path, purpose) if fcntl is not None else _lock_create(path, purpose)
     try:

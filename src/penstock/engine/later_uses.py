@@ -8,15 +8,17 @@ further away than that, the one that was not used longest leaves first.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from penstock.engine.batches import Batches
 from penstock.sources.base import PagedTokens
 from penstock.storage.next_uses import U64, Uses
-from penstock.storage.page_cache import PageCache
-from penstock.storage.page_needs import PageNeeds
+
+if TYPE_CHECKING:  # only remote stores are read through them
+    from penstock.storage.page_cache import PageCache
+    from penstock.storage.page_needs import PageNeeds
 
 MOST_PAGES = 1 << 17
 _PARTS = 256  # as many calls plan all that is known
@@ -74,5 +76,7 @@ class LaterUses:
                     every.append(leaf.source.needs(starts, lengths))
                     if documents is not None and 8 * len(leaf.source) * _TABLES > every[-1].cache.limit:
                         return None
+        from penstock.storage.page_needs import PageNeeds
+
         joined = PageNeeds.joined(every)
         return _Steps(start, stop, {needs.cache: needs.ids for needs in joined}, sum(len(n.ids) for n in joined))

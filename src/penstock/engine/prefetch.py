@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,8 +29,10 @@ from penstock.sources.base import PagedTokens
 from penstock.steps.node import Node
 from penstock.steps.picks import Picks
 from penstock.storage.cache_budget import OWN_BYTES
-from penstock.storage.page_cache import PageCache
-from penstock.storage.page_needs import PageNeeds
+
+if TYPE_CHECKING:  # only remote stores are read through them
+    from penstock.storage.page_cache import PageCache
+    from penstock.storage.page_needs import PageNeeds
 
 AHEAD_STEPS = 16
 AHEAD_SECONDS = 10.0
@@ -193,6 +195,8 @@ class Prefetcher:
     def _needs(self, start: int, stop: int) -> list[PageNeeds]:
         """The pages of steps [start, stop), one item for each cache."""
         every = [needs for picks in self._work.orders(start, stop) for needs in page_needs(self._work.plan.root, picks)]
+        from penstock.storage.page_needs import PageNeeds
+
         return PageNeeds.joined(every)
 
     def _run(self) -> None:

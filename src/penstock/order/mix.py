@@ -20,7 +20,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -281,6 +280,8 @@ _PLANS = _Plans(4)
 
 
 def _stage(mixture: Mixture, start: int, weights: tuple[float, ...], base: list[int]) -> _Stage:
+    from fractions import Fraction  # here: most pipelines have no mixture
+
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
     scaled = tuple(int(weight / total * _ONE) for weight in exact)

@@ -32,7 +32,7 @@ from penstock.sources.tokens import TokenStore
 from penstock.storage import cache_entries, objects
 from penstock.storage.filesystem import local_only, scheme
 from penstock.store.manifest import NAME
-from penstock.store.remote_store import open_token_store
+from penstock.store.opening import open_token_store
 from penstock.tokenizers import as_tokenizer
 from penstock.tokenizers.base import BaseTokenizer
 from penstock.tokenizers.known import remember

@@ -16,7 +16,8 @@ from typing import Any
 
 from penstock.core import local_files
 from penstock.core.errors import StoreError, UsageError
-from penstock.storage import filesystem, object_client, objects
+from penstock.storage import filesystem, objects
+from penstock.storage.schemes import OBJECTS
 
 SCRATCH = ".scratch"
 _BLOCK = 4 << 20
@@ -27,7 +28,7 @@ _LARGEST = 1 << 28  # of a file that is read completely: a manifest
 def checked_place(out: str | os.PathLike[str]) -> str:
     """The folder or URL as text; raises if it is a URL that cannot be written to."""
     text = os.fspath(out)
-    if isinstance(text, str) and filesystem.scheme(text) in object_client.SCHEMES:
+    if isinstance(text, str) and filesystem.scheme(text) in OBJECTS:
         return text
     if isinstance(text, str) and (found := filesystem.scheme(text)):
         raise UsageError(

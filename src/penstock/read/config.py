@@ -6,17 +6,17 @@ code is imported only where the caller allows it.
 
 from __future__ import annotations
 
-import inspect
 import os
-import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.arguments import explained_call
 from penstock.core.errors import DataError, UsageError
 from penstock.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    import inspect
 
 SUFFIXES = (".toml", ".yaml", ".yml")
 _BYTES = 16 << 20
@@ -59,6 +59,8 @@ def read_config(path: str) -> Any:
     try:
         text = data.decode("utf-8-sig")
         if path.lower().endswith(".toml"):
+            import tomllib
+
             return tomllib.loads(text)
         if path.lower().endswith((".yaml", ".yml")):
             return need("yaml", extra="yaml", purpose=f"to read {path}").safe_load(text)
@@ -134,6 +136,8 @@ def _part(made: Mapping[str, Pipeline], name: Any, where: str) -> Pipeline:
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    import inspect
+
     return inspect.signature(function).parameters
 
 
@@ -158,6 +162,8 @@ def _verbs() -> dict[str, Callable[..., Any]]:
 
 
 def _returns(function: Any) -> str:
+    import inspect
+
     return str(getattr(inspect.unwrap(function), "__annotations__", {}).get("return", ""))
 
 
@@ -214,6 +220,8 @@ def _named(value: Sequence[Any], functions: Any, options: dict[str, Any], where:
 
 def _known(name: str, known: Collection[str], where: str, what: str) -> None:
     if name not in known:
+        from difflib import get_close_matches
+
         near = get_close_matches(name, known, 1, 0.6)
         fix = near[0] if near else f"one of {', '.join(sorted(known)[:40])}"
         raise UsageError(what, got=repr(name), where=where, fix=fix)

@@ -31,7 +31,7 @@ def open_store(
     >>> ps.open_store(made.path).peek()[0]["input_ids"].tolist()
     [104, 105, 256]
     """
-    from penstock.store.remote_store import open_token_store
+    from penstock.store.opening import open_token_store
 
     return begin(open_token_store(path, verify, storage_options, cache_dir, cache_bytes))
 

@@ -21,7 +21,8 @@ from typing import Any, Literal
 
 from penstock.core.errors import FileMissing, UsageError
 from penstock.sources import content, splits, tfds_folders
-from penstock.storage import filesystem, object_client, objects
+from penstock.storage import filesystem, objects
+from penstock.storage.schemes import OBJECTS
 from penstock.storage.suffixes import ends_in
 
 Kind = Literal["text", "records", "tokens", "images", "audio", "videos"]
@@ -217,7 +218,7 @@ def format_of(
 
 def dataset_at(path: str, storage_options: filesystem.Options = None) -> Format | None:
     """The format of a path that is a dataset by itself; None for files that are read as a list."""
-    if filesystem.scheme(path) in object_client.SCHEMES:
+    if filesystem.scheme(path) in OBJECTS:
         if globbing.has_magic(path) or any(known.has_suffix(path) for known in FILES):
             return None
         return next((known for known in DATASETS if known.is_at(path.rstrip("/"), storage_options)), None)

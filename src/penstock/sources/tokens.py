@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import StoreError, UsageError
 from penstock.core.mapped import MappedFile, map_file, map_of
-from penstock.sources.formats import Options
 from penstock.sources.token_files import TokenFile, files_fingerprint, opened, place_of, split_at
-from penstock.storage.filesystem import Options as StorageOptions
 from penstock.storage.filesystem import scheme
 from penstock.store.arrays import ArrayTable, OpenArrays, Part
 from penstock.store.doctable import DocTable, OffsetTable, check_range
 from penstock.store.gather import gather_rows
+from penstock.store.opening import open_token_store
 from penstock.store.reader import TokenStore
-from penstock.store.remote_store import open_token_store
 from penstock.store.stream import TokenStream
 
 if TYPE_CHECKING:
+    from penstock.sources.formats import Options
     from penstock.sources.token_objects import TokenObjects
+    from penstock.storage.filesystem import Options as StorageOptions
 
 __all__ = ["TokenArray", "TokenFile", "TokenFiles", "TokenStore"]
 

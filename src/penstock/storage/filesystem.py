@@ -27,15 +27,14 @@ from penstock.core.errors import (
 from penstock.core.optional import install_line, need
 from penstock.core.os_errors import storage_error
 from penstock.core.signals import surface
-from penstock.storage import object_client, object_reader
 from penstock.storage.braces import expand_braces
+from penstock.storage.schemes import OBJECTS, SCHEMES
 from penstock.storage.suffixes import ends_in
 
 Options = Mapping[str, Any] | None
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe is refused, not waited for
-SCHEMES = ("file", "local", "http", "https", "s3", "gs", "az", "abfs", "hf", "memory")
 _EXTRAS = {"http": "http", "https": "http", "s3": "s3", "gs": "gs", "az": "az", "abfs": "az", "hf": "hf"}
 _COLLAPSED = re.compile(rf"({'|'.join(SCHEMES)}):/(?!/)", re.IGNORECASE)
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -145,7 +144,9 @@ def expand_stamped(
     found: dict[str, Stamp | None] = {}
     for path in _without_braces(items):
         matches: dict[str, Stamp | None]
-        if scheme(path) in object_client.SCHEMES:
+        if scheme(path) in OBJECTS:
+            from penstock.storage import object_reader  # here: local files need none of it
+
             listed = object_reader.expand(path, storage_options, suffixes)
             matches = {url: Stamp(size, tag) for url, size, tag in listed}
         else:
@@ -347,7 +348,9 @@ def open_read(path: str, storage_options: Options = None, *, expected: Stamp | N
         if not scheme(path):
             check_regular(local(path))
             return cast(BinaryIO, open(local(path), "rb", buffering=0))
-        if scheme(path) in object_client.SCHEMES:
+        if scheme(path) in OBJECTS:
+            from penstock.storage import object_reader
+
             size, tag = (None, "") if expected is None else expected
             return cast(BinaryIO, object_reader.ObjectFile(path, storage_options, size=size, tag=tag))
         return cast(BinaryIO, _RemoteFile(path, filesystem(path, storage_options).open(path, "rb")))
@@ -361,7 +364,9 @@ def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> 
     if not scheme(path):
         found = check_regular(local(path))
         return Stamp(found.st_size, str(found.st_mtime_ns))
-    if scheme(path) in object_client.SCHEMES:
+    if scheme(path) in OBJECTS:
+        from penstock.storage import object_reader
+
         return Stamp(*object_reader.head(path, storage_options))
     with _reading(path):
         fs = filesystem(path, storage_options)
@@ -378,12 +383,16 @@ def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> 
 
 def is_object(path: str) -> bool:
     """Whether a path is the URL of an object store."""
-    return scheme(path) in object_client.SCHEMES
+    return scheme(path) in OBJECTS
 
 
 def checked_by_reads(path: str, expected: Stamp) -> bool:
     """Whether reads of a file with an `expected` stamp notice that it was replaced: objects that have an ETag."""
-    return scheme(path) in object_client.SCHEMES and object_reader.is_tag(expected.tag)
+    if scheme(path) not in OBJECTS:
+        return False
+    from penstock.storage import object_reader
+
+    return object_reader.is_tag(expected.tag)
 
 
 def check_unchanged(path: str, before: Stamp, storage_options: Options = None, *, now: Stamp | None = None) -> None:
@@ -420,7 +429,9 @@ def read_ranges(
             return [read_at(handle, start, stop, path) for start, stop in ranges]
         finally:
             os.close(handle)
-    if scheme(path) in object_client.SCHEMES:
+    if scheme(path) in OBJECTS:
+        from penstock.storage import object_reader
+
         tag = "" if expected is None else expected.tag
         return object_reader.read_ranges(path, ranges, storage_options, tag=tag)
     fs = filesystem(path, storage_options)

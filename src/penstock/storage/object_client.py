@@ -23,7 +23,6 @@ from penstock.storage.object_options import Settings, settings
 
 Options = Mapping[str, Any] | None
 
-SCHEMES = ("s3", "gs", "az", "abfs")
 _EXTRA = {"s3": "s3", "gs": "gs", "az": "az", "abfs": "az"}
 _STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore", "abfs": "AzureStore"}
 

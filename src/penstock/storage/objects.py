@@ -21,6 +21,7 @@ from penstock.storage import filesystem, metrics, object_client, object_reader, 
 from penstock.storage.filesystem import Options
 from penstock.storage.object_options import SMALL_WRITE
 from penstock.storage.object_requests import Read, read_many
+from penstock.storage.schemes import OBJECTS
 
 SMALL = 64 << 20  # the limit of `read_all` unless another is asked for
 
@@ -48,9 +49,9 @@ def join(base: str | os.PathLike[str], *names: str) -> str:
 
 def _writable(url: str) -> None:
     kind = filesystem.scheme(url)
-    if kind not in object_client.SCHEMES:
+    if kind not in OBJECTS:
         raise UsageError(
-            f"a local path or a URL of {', '.join(object_client.SCHEMES)}", got=repr(url),
+            f"a local path or a URL of {', '.join(OBJECTS)}", got=repr(url),
             fix=f"{kind}:// can be read, not written",
         )  # fmt: skip
 
@@ -130,7 +131,7 @@ def _put_local(path: str, data: bytes | os.PathLike[str]) -> bool:
 
 def read_all(url: str, storage_options: Options = None, *, limit: int = SMALL) -> bytes:
     """Reads a small file completely; raises if it is larger than `limit` bytes."""
-    if filesystem.scheme(url) in object_client.SCHEMES:
+    if filesystem.scheme(url) in OBJECTS:
         (data,) = read_many([Read(url, limit=limit)], storage_options)
         return data
     _check_limit(filesystem.size(url, storage_options), limit, url)

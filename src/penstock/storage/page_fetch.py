@@ -20,9 +20,9 @@ from penstock.storage.cache_metrics import PAGES
 from penstock.storage.cached_object import I64, KEEP_SECONDS, CachedObject
 from penstock.storage.coalesce import coalesce, distinct, parted
 from penstock.storage.filesystem import Options
-from penstock.storage.object_client import SCHEMES
 from penstock.storage.object_requests import MOST_WRONG, Check, Read, Take, given_up, read_many
 from penstock.storage.page_cache import PageCache, runs
+from penstock.storage.schemes import OBJECTS
 from penstock.storage.sizes import FULL_GAP, GAP, LARGEST
 
 
@@ -170,7 +170,7 @@ def _read(requests: Sequence[_Request], check: Check, take: Take) -> None:
     """Calls `take` with right answers. Object stores answer many requests at once."""
     for options in _distinct([request.found.options for request in requests]):
         mine = [n for n, request in enumerate(requests) if request.found.options == options]
-        if filesystem.scheme(requests[mine[0]].found.url) in SCHEMES:
+        if filesystem.scheme(requests[mine[0]].found.url) in OBJECTS:
             reads = [Read(requests[n].found.url, requests[n].start, requests[n].stop) for n in mine]
             read_many(
                 reads, options,

@@ -374,19 +374,3 @@ def _joined(parts: list[I64]) -> I64:
 
 def _reopen(url: str, options: dict[str, Any], ident: str) -> RemoteStore:
     return expect_id(RemoteStore(url, **options), ident)
-
-
-def open_token_store(
-    path: str | os.PathLike[str],
-    verify: str = "first-touch",
-    storage_options: Mapping[str, Any] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    cache_bytes: int | None = None,
-) -> TokenStore:
-    """The token store at a path or URL. The other arguments are for stores on an object store."""
-    text = os.fspath(path)
-    if isinstance(text, str) and filesystem.scheme(text):
-        return RemoteStore(
-            text, verify=verify, storage_options=storage_options, cache_dir=cache_dir, cache_bytes=cache_bytes
-        )
-    return TokenStore(path, verify=verify)

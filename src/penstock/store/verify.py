@@ -22,8 +22,9 @@ from penstock.core.os_errors import temporary_errors
 from penstock.storage import objects
 from penstock.store import layout
 from penstock.store.manifest import NAME, Manifest, id_of_roots
+from penstock.store.opening import open_token_store
 from penstock.store.reader import TokenStore
-from penstock.store.remote_store import RemoteStore, open_token_store
+from penstock.store.remote_store import RemoteStore
 from penstock.store.shard import Shard
 from penstock.store.writer import ShardInfo
 
