@@ -144,5 +144,19 @@ VERBS: dict[str, Callable[[int], Pipeline]] = {
     "window_shuffle of a stream": lambda b: (
         ps.from_stream(counted, length=200, buffer=100).window_shuffle(25, seed=3).repeat(2).batch(b)
     ),
+    "dedup": lambda b: (
+        ps.from_arrays({"x": np.arange(300), "text": [f"text {i * i % 97}" for i in range(300)]})
+        .dedup(show_progress=False)
+        .repeat(6)
+        .shuffle(seed=3)
+        .batch(b)
+    ),
+    "tokenize, other columns kept": lambda b: (
+        ps.from_arrays({"text": [f"text number {i}" + "é" * (i % 5) for i in range(150)], "x": np.arange(150)})
+        .tokenize("bytes", show_progress=False)
+        .shuffle(seed=3)
+        .pad(to=24, truncate=True)
+        .batch(b)
+    ),
     "cache": lambda b: numbers().map(fails_sometimes).skip_errors().cache().shuffle(seed=3).map(add_noise).batch(b),
 }
