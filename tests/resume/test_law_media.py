@@ -92,7 +92,7 @@ def test_every_saved_state_gives_the_whole_remainder(kind: str, name: str, reque
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_batches_do_not_depend_on_threads_or_world(kind: str, name: str, request: pytest.FixtureRequest) -> None:
     assert_elastic(
-        maker(kind, name, request), batch=8, worlds=(1, 2, 3, 4), threads=(0, 1, 2, 4), other_batch=4, most=5
+        maker(kind, name, request), batch=12, worlds=(1, 2, 3, 4), threads=(0, 1, 2, 4), other_batch=4, most=5
     )
 
 
