@@ -40,20 +40,14 @@ def pack(values: Sequence[Any] | NDArray[Any], least: int) -> PackedColumn | Non
     return PackedColumn(block, offsets, raw, missing if missing.any() else None)
 
 
-class PackedColumn:
-    """Values of a column, read like an array: `column[rows]`."""
+class _Packed:
+    """What both kinds share: where each value is in the block."""
 
-    def __init__(
-        self, values: NDArray[np.uint8], offsets: NDArray[np.int64], raw: bool, missing: NDArray[np.bool_] | None
-    ) -> None:
-        self._values, self._offsets, self._raw, self._missing = values, offsets, raw, missing
+    _values: NDArray[np.uint8]
+    _offsets: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
-
-    @property
-    def nbytes(self) -> int:
-        return int(self._values.nbytes + self._offsets.nbytes)
 
     @property
     def largest(self) -> int:
@@ -63,6 +57,19 @@ class PackedColumn:
     def bytes_of(self, rows: NDArray[np.int64]) -> int:
         """The bytes of these values together."""
         return int((self._offsets[rows + 1] - self._offsets[rows]).sum())
+
+
+class PackedColumn(_Packed):
+    """Values of a column, read like an array: `column[rows]`."""
+
+    def __init__(
+        self, values: NDArray[np.uint8], offsets: NDArray[np.int64], raw: bool, missing: NDArray[np.bool_] | None
+    ) -> None:
+        self._values, self._offsets, self._raw, self._missing = values, offsets, raw, missing
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._values.nbytes + self._offsets.nbytes)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """These values, as a column of objects."""
@@ -76,7 +83,7 @@ class PackedColumn:
             yield from self.take(np.arange(start, min(start + _CHUNK, len(self))))
 
 
-class PackedTexts(Sequence[str]):
+class PackedTexts(_Packed, Sequence[str]):
     """A read-only sequence of texts.
 
     >>> texts = PackedTexts.of(["one", "", "two"])
@@ -92,9 +99,6 @@ class PackedTexts(Sequence[str]):
         """Packs texts into shared memory."""
         return cls(*_packed(texts, raw=False))
 
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
     @overload
     def __getitem__(self, key: int) -> str: ...
 
@@ -105,15 +109,6 @@ class PackedTexts(Sequence[str]):
         rows = range(len(self))[key]
         found: list[str] = self.take(np.atleast_1d(np.asarray(rows, np.int64))).tolist()
         return found[0] if isinstance(rows, int) else found
-
-    @property
-    def largest(self) -> int:
-        """The bytes of the longest value."""
-        return int(np.diff(self._offsets).max(initial=0))
-
-    def bytes_of(self, rows: NDArray[np.int64]) -> int:
-        """The bytes of these texts together."""
-        return int((self._offsets[rows + 1] - self._offsets[rows]).sum())
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """These texts as a column of str."""

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import row
+from penstock.core.errors import PenstockError
+from penstock.core.ledger import Ledger
 from penstock.core.optional import need
 from penstock.plan.definition import Definition
-from penstock.plan.row_source import KeptRows
+from penstock.plan.row_source import KeptRows, nothing_kept
 from penstock.storage.filesystem import local_only
 
 PARTS = 64  # of a streaming dataset: the most workers and ranks that can share it
@@ -31,21 +33,56 @@ def hf_dataset(definition: Definition, streaming: bool, cache_dir: Any) -> Any:
     if streaming:
         parts = min(PARTS, max(1, rows.size))
         return datasets.IterableDataset.from_generator(
-            _examples, gen_kwargs={"rows": rows, "parts": [(part, parts) for part in range(parts)]}
+            _examples, gen_kwargs={"rows": _Rows(rows), "parts": [(part, parts) for part in range(parts)]}
         )
     plan = rows._plan()
     found = hashlib.sha256(f"{plan.fingerprint} {definition.code_id()}".encode()).hexdigest()[:32]
-    return datasets.Dataset.from_generator(
-        _examples, gen_kwargs={"rows": rows, "parts": [(0, 1)]}, cache_dir=cache_dir, fingerprint=found
-    )
+    try:
+        return datasets.Dataset.from_generator(
+            _examples, gen_kwargs={"rows": _Rows(rows), "parts": [(0, 1)]}, cache_dir=cache_dir, fingerprint=found
+        )
+    except datasets.exceptions.DatasetGenerationError as error:
+        if isinstance(error.__cause__, PenstockError):  # what datasets hides behind "An error occurred"
+            raise error.__cause__ from None
+        raise
 
 
-def _examples(rows: KeptRows, parts: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
-    for part, of in parts:
-        start, stop = rows.size * part // of, rows.size * (part + 1) // of
-        for block in rows.blocks(start, stop=stop):
+class _Rows:
+    """The rows, and what came of each part that this process has read; datasets read each part by a call of its own."""
+
+    def __init__(self, rows: KeptRows) -> None:
+        self.rows = rows
+        self.skipped: dict[int, int] = {}
+        self.kept: dict[int, int] = {}
+
+    def __getstate__(self) -> KeptRows:
+        return self.rows
+
+    def __setstate__(self, rows: KeptRows) -> None:
+        self.__init__(rows)  # type: ignore[misc]
+
+    def examples(self, part: int, of: int) -> Iterator[dict[str, Any]]:
+        """The rows of one part. What is skipped in all parts counts against the budget together."""
+        self.skipped[part] = kept = 0
+        size = self.rows.size
+        for block in self.rows.blocks(size * part // of, stop=size * (part + 1) // of):
+            self.skipped[part] += len(block.skipped)
+            if block.skipped:
+                ledger = Ledger(self.rows.budget)
+                ledger.entries += block.skipped
+                ledger.count("bad records", sum(self.skipped.values()))
+            kept += len(block.positions)
             for i in range(len(block.positions)):
                 yield {name: _plain(value) for name, value in row(block.columns, i).items()}
+        self.kept[part] = kept
+        if len(self.kept) == of and not any(self.kept.values()):
+            skipped = sum(self.skipped.values())
+            raise nothing_kept("pass to .to_hf()", skipped, size - skipped)
+
+
+def _examples(rows: _Rows, parts: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    for part, of in parts:
+        yield from rows.examples(part, of)
 
 
 def _plain(value: Any) -> Any:

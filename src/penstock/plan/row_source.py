@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, row, rows_of
-from penstock.core.errors import UsageError
+from penstock.core.errors import DataError, UsageError
 from penstock.core.ledger import Entry
 from penstock.plan.branches import Combined
 from penstock.plan.build import Plan, build
@@ -162,6 +162,15 @@ class KeptRows:
                 columns, used.column("slot"), first + len(position), skipped, plan.refusals.total - filtered,
                 used.record,
             )  # fmt: skip
+
+
+def nothing_kept(verb: str, skipped: int, filtered: int) -> DataError:
+    """The error of a verb that stores rows, when all of them were rejected."""
+    lost = [f"{skipped:,} bad records were skipped"] if skipped else []
+    lost += [f"{filtered:,} were rejected by .filter()"] if filtered else []
+    return DataError(
+        f"at least one row to {verb}", got=" and ".join(lost) or "none", fix="check the filters and the data"
+    )
 
 
 def check_positions(definition: Definition, verb: str) -> None:

@@ -21,7 +21,7 @@ from penstock.core.progress import progress
 from penstock.core.sizes import size
 from penstock.plan.build import build
 from penstock.plan.definition import Definition
-from penstock.plan.row_source import KeptRows
+from penstock.plan.row_source import KeptRows, nothing_kept
 from penstock.preparation.cache import cache_folder, kept_store, place
 from penstock.preparation.kept_columns import ColumnKind, kinds_of
 from penstock.preparation.maker import Made
@@ -98,7 +98,7 @@ def rows_in_memory(definition: Definition, most: int, cache_dir: Any, show: bool
             bar.update(block.stop - begin)
             begin = block.stop
     if not parts:
-        raise DataError("at least one row to cache", got="none", fix="check the filters and the data")
+        raise nothing_kept("cache", ledger.total, rows.size - ledger.total)
     source = Arrays(concat(parts))
     return Definition(source, (), definition.rank, definition.world, definition.sharded)
 

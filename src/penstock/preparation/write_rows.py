@@ -24,7 +24,7 @@ from penstock.core.function_globals import globals_id
 from penstock.core.ledger import Ledger
 from penstock.core.progress import progress
 from penstock.plan.definition import Definition
-from penstock.plan.row_source import KeptRows
+from penstock.plan.row_source import KeptRows, nothing_kept
 from penstock.preparation.output import Output, checked_place
 from penstock.preparation.row_formats import FORMATS, RowFormat, row_format
 from penstock.storage import objects
@@ -136,6 +136,10 @@ def _run(
         output.place, str(job["format"]), sum(s.rows for s in made), sum(1 for s in made if s.rows),
         sum(s.bytes for s in made), sum(s.skipped for s in made), sum(s.filtered for s in made),
     )  # fmt: skip
+    if not result.rows:
+        output.delete([JOB])
+        output.remove_folder(RECORDS)
+        raise nothing_kept("write", result.skipped, result.filtered)
     output.put_same(DONE, orjson.dumps({**asdict(result), "path": "", "job": job}, option=orjson.OPT_SORT_KEYS))
     return result
 

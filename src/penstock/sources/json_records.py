@@ -17,7 +17,7 @@ from penstock.core.limits import LIMITS
 from penstock.sources import compressed, json_fields
 from penstock.sources.cutting import BOM
 from penstock.sources.jsonl import SUFFIXES
-from penstock.sources.line_errors import place
+from penstock.sources.line_errors import place_of
 from penstock.sources.line_source import LineSource
 from penstock.sources.lines import LineFiles
 from penstock.sources.text import TextFiles
@@ -54,8 +54,7 @@ class JsonRecords(LineSource):
         return record
 
     def name(self, number: int) -> str:
-        at = self.files.locate(int(number))
-        return place(at["file"], at["line"], at["offset"])
+        return place_of(self.files.locate(int(number)))
 
     def settings(self) -> tuple[Any, ...]:
         return ("json lines",)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from penstock.core.errors import DataError, RecordError
 
@@ -13,6 +13,12 @@ E = TypeVar("E", bound=DataError)
 def place(path: str, line: int, offset: int) -> str:
     """How messages name a record."""
     return f"{path}, line {line}, byte {offset}"
+
+
+def place_of(at: Mapping[str, Any]) -> str:
+    """How messages name the record that a source's `locate` found."""
+    number = f"line {at['line']}" if "line" in at else f"record {at['record']}"
+    return f"{at['file']}, {number}, byte {at['offset']}"
 
 
 def bare(error: E) -> E:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.core import hashing
 from penstock.core.errors import BadRecords, RecordError
-from penstock.sources.line_errors import bare, place
+from penstock.sources.line_errors import bare, place_of
 from penstock.sources.lines import LineFiles
 from penstock.sources.ranges import Range
 from penstock.storage import filesystem
@@ -118,8 +118,7 @@ class LineSource(ABC):
             try:
                 made.append(parse(record, ""))
             except RecordError as error:
-                at = self.files.locate(int(indices[row]))
-                error.where, error.row = place(at["file"], at["line"], at["offset"]), row
+                error.where, error.row = place_of(self.files.locate(int(indices[row]))), row
                 bad.append(bare(error))
         if bad:
             raise BadRecords(sorted(bad, key=lambda e: e.row))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock.core.errors import DataError, StoreError
-from penstock.sources.line_errors import bare
-from penstock.sources.tfrecord_frames import FrameFiles, payload, place
+from penstock.sources.line_errors import bare, place_of
+from penstock.sources.tfrecord_frames import FrameFiles, payload
 
 
 class RecordFiles:
@@ -45,7 +45,7 @@ class RecordFiles:
         for row, frame in enumerate(frames):
             if not isinstance(found[row], DataError):
                 try:
-                    found[row] = payload(frame, place(self._files.locate(int(numbers[row]))))
+                    found[row] = payload(frame, place_of(self._files.locate(int(numbers[row]))))
                 except DataError as error:
                     found[row] = bare(error)
         return found

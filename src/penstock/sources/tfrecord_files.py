@@ -14,17 +14,17 @@ import orjson
 from numpy.typing import NDArray
 
 from penstock.core.columns import Column, Columns, Ragged, strings
-from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
+from penstock.core.errors import DataError, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources import splits
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import FORMATS, Options
-from penstock.sources.line_errors import bare
+from penstock.sources.line_errors import bare, place_of
 from penstock.sources.line_source import LineSource
 from penstock.sources.lines import Chunk
 from penstock.sources.ranges import Cursor, Range
 from penstock.sources.tf_example import Example, Kind, NotExample, Values, parse
-from penstock.sources.tfrecord_frames import FrameFiles, payload, place
+from penstock.sources.tfrecord_frames import FrameFiles, payload
 from penstock.storage import filesystem
 
 TYPES = ("int", "float", "bytes", "str", "ints", "floats", "bytes_list", "str_list")
@@ -144,28 +144,15 @@ class TFRecordFiles(LineSource):
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """One column per feature; `bytes` where records are not parsed."""
-        numbers = np.asarray(indices, np.int64)
-        frames, bad = self.files.fetch(numbers)
-        failed = {error.row for error in bad}
-        rows: list[list[Any]] = []
-        for row, frame in enumerate(frames):
-            if row in failed:
-                continue
-            try:
-                rows.append(self._values(frame))
-            except RecordError as error:
-                error.where, error.row = place(self.files.locate(int(numbers[row]))), row
-                bad.append(bare(error))
-        if bad:
-            raise BadRecords(sorted(bad, key=lambda error: error.row))
+        rows = self._parsed(indices, self._values)
         if not self.parsed:
             return {"bytes": strings([row[0] for row in rows])}
         return {name: _column([row[i] for row in rows], kind) for i, (name, kind) in enumerate(self.features.items())}
 
-    def _values(self, frame: bytes) -> list[Any]:
+    def _values(self, frame: bytes, where: str) -> list[Any]:
         if not self.parsed:
-            return [payload(frame, "")]
-        example = self._example(frame, "", self._wanted)
+            return [payload(frame, where)]
+        example = self._example(frame, where, self._wanted)
         return [_held(name, kind, example.get(name), self.defaults) for name, kind in self.features.items()]
 
     def _example(self, frame: bytes, where: str, wanted: frozenset[bytes] | None) -> Example:
@@ -191,7 +178,7 @@ class TFRecordFiles(LineSource):
         bad: list[tuple[int, RecordError]] = []
         kind, wanted = self.features[self.text]._replace(text=True), frozenset([self.text.encode()])
         for i, (start, end) in enumerate(zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)):
-            where = place({"file": path, "record": int(piece.lines[i]) - 1, "offset": piece.offset + start})
+            where = place_of({"file": path, "record": int(piece.lines[i]) - 1, "offset": piece.offset + start})
             try:
                 example = self._example(piece.data[start:end], where, wanted)
                 texts.append(_held(self.text, kind, example.get(self.text), self.defaults))

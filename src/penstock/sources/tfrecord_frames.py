@@ -17,6 +17,7 @@ from penstock.core.limits import LIMITS, Limits
 from penstock.core.optional import need
 from penstock.sources import compressed
 from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints, Piece
+from penstock.sources.line_errors import place_of
 from penstock.sources.line_index import Index
 from penstock.sources.lines import Chunk, LineFiles, Parse
 from penstock.sources.record_spans import RecordTable
@@ -48,11 +49,6 @@ def payload(frame: bytes, where: str) -> bytes:
 def damaged(got: str, where: str) -> RecordError:
     """The error for a record whose bytes are not those that were written."""
     return RecordError("a TFRecord whose checksums hold", got=got, where=where, fix="copy or build the file again")
-
-
-def place(at: dict[str, Any]) -> str:
-    """How messages name a record."""
-    return f"{at['file']}, record {at['record']}, byte {at['offset']}"
 
 
 class FrameFiles(LineFiles):
@@ -104,7 +100,7 @@ class FrameFiles(LineFiles):
     def _too_long(self, number: int, at: int) -> RecordError:
         return RecordError(
             f"a record of at most {self.limits.record_bytes} bytes", got="a longer one",
-            where=place(self.locate(number)), fix="split it, or raise limits.record_bytes", row=at,
+            where=place_of(self.locate(number)), fix="split it, or raise limits.record_bytes", row=at,
         )  # fmt: skip
 
     def _indexed(self) -> RecordTable:
