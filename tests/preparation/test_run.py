@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,38 @@ def test_empty_text_and_wrong_arguments(tmp_path: Path) -> None:
         prepare(TextFiles(tmp_path / "a.txt"), "bytes", tmp_path / "o", shard_tokens=0)
     with pytest.raises(ps.UsageError, match="below the vocabulary size 257"):
         prepare(TextFiles(tmp_path / "a.txt"), "bytes", tmp_path / "o", eos=999)
+
+
+class HashedBeside(JsonlFiles):
+    """Says when its fingerprint is asked for."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.asked = threading.Event()
+
+    def fingerprint(self) -> str:
+        self.asked.set()
+        return super().fingerprint()
+
+
+def test_files_are_hashed_while_the_tokenizer_is_loaded(bpe: Tokenizer, tmp_path: Path) -> None:
+    source = HashedBeside(str(write_jsonl(tmp_path / "a.jsonl", TEXTS)))
+    waited = []
+
+    class Loading:
+        def penstock_tokenizer(self) -> Tokenizer:
+            waited.append(source.asked.wait(20))
+            return bpe
+
+    prepare(source, Loading(), tmp_path / "beside")
+    assert waited == [True]
+    prepare(JsonlFiles(str(tmp_path / "a.jsonl")), bpe, tmp_path / "plain")
+    assert files(tmp_path / "beside") == files(tmp_path / "plain")
+
+
+def test_a_file_that_cannot_be_hashed_is_an_error_of_prepare(bpe: Tokenizer, tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    source = JsonlFiles(str(path))
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"a\.jsonl"):
+        prepare(source, bpe, tmp_path / "out")

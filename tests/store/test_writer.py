@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 from penstock.core.columns import Ragged
 from penstock.core.errors import DataError, UsageError
+from penstock.core.writeback import begin_writeback
+from penstock.store import writer
 from penstock.store.manifest import read_manifest, write_manifest
 from penstock.store.reader import TokenStore
+from penstock.store.verify import verify
 from penstock.store.writer import ShardInfo, ShardWriter
 
 
@@ -160,3 +164,28 @@ def test_the_id_is_of_content_and_meaning_never_of_place_or_tool(tmp_path: Path)
     assert write_manifest(tmp_path / "x", shards, tokenizer={"sha256": "cd"}).id != ids["x"]
     assert write_manifest(tmp_path / "x", shards, tokenizer={"sha256": "ab"}, eos_id=0).id != ids["x"]
     assert write_manifest(tmp_path / "x", shards[::-1], tokenizer={"sha256": "ab"}).id != ids["x"]
+
+
+def test_the_disk_begins_while_a_shard_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def noted(handle: int, start: int, stop: int) -> bool:
+        asked.append((start, stop))
+        assert os.fstat(handle).st_size >= stop  # nothing that is still in the buffer of the file
+        return begin_writeback(handle, start, stop)
+
+    monkeypatch.setattr(writer, "begin_writeback", noted)
+    piece = np.arange(700_001, dtype=np.uint32)
+    with ShardWriter(tmp_path / "a.tokens", vocab_size=1 << 20) as shard:
+        for _ in range(12):
+            shard.add(Ragged(piece, np.array([0, len(piece)])))
+    assert [start for start, _ in asked] == [0, *[stop for _, stop in asked[:-1]]]
+    assert asked[-1][1] > 20 << 20 and len(asked) <= 4
+    assert verify(tmp_path / "a.tokens").ok
+
+
+def test_a_file_that_cannot_be_written_back_is_no_error() -> None:
+    there, here = os.pipe()
+    assert not begin_writeback(here, 0, 1)
+    os.close(here), os.close(there)
+    assert not begin_writeback(here, 0, 1)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, TypeGuard
@@ -42,6 +43,7 @@ from penstock.tokenizers.known import remember
 SHARD_TOKENS = 1 << 25
 GROUP_BYTES = 256 << 20
 HASHED_BYTES = 64 << 30
+HASHED_BESIDE = 1 << 30  # a tenth of a second: a tokenizer that is refused waits for it
 MOST_NAMES = 100_000
 
 
@@ -98,14 +100,15 @@ def prepare(
     if engine not in ("auto", "reference"):
         raise UsageError('engine="auto" or "reference"', got=repr(engine))
     _check_settings(shard_tokens, on_error, group_bytes)
-    chosen = as_tokenizer(
-        tokenizer, add_special_tokens=add_special_tokens, allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-    )  # fmt: skip
-    remember(chosen)
     if cluster is not None and threads is None:
         threads = 1  # one processor for each task, so that as many tasks run as there are processors
-    encoder = BulkEncoder(chosen, threads=threads, reference=engine == "reference")
+    with _fingerprint_beside(source):
+        chosen = as_tokenizer(
+            tokenizer, add_special_tokens=add_special_tokens, allowed_special=allowed_special,
+            disallowed_special=disallowed_special,
+        )  # fmt: skip
+        remember(chosen)
+        encoder = BulkEncoder(chosen, threads=threads, reference=engine == "reference")
     paths = list(source.paths) if isinstance(source, FileSource) else []
     return make_store(
         source, TextMaker(encoder, eos, paths), out, shard_tokens=shard_tokens, group_bytes=group_bytes,
@@ -354,6 +357,20 @@ def source_id(source: TextSource, *, quick: bool = False) -> list[str]:
     column = source.text_column if isinstance(source, TextColumnSource) else None
     identity = source.stamp_id() if quick and _is_large(source) else source.fingerprint()
     return [identity, *([] if column in (None, "text") else [column])]
+
+
+@contextmanager
+def _fingerprint_beside(source: TextSource) -> Iterator[None]:
+    """Hashes the files of a small source while the tokenizer is loaded, for `source_id`: it needs no GIL."""
+    with ExitStack() as stack:
+        if isinstance(source, StampedSource) and _is_small(source):
+            pool = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="penstock-fingerprint"))
+            pool.submit(source.fingerprint)  # what it raises, `source_id` raises again
+        yield
+
+
+def _is_small(source: StampedSource) -> bool:
+    return not any(map(scheme, source.paths)) and sum(stamp.size for stamp in source.stamps) <= HASHED_BESIDE
 
 
 def _is_large(source: TextSource) -> TypeGuard[StampedSource]:

@@ -24,11 +24,14 @@ from numpy.typing import NDArray
 from penstock.core import local_files
 from penstock.core.columns import Column, Columns, Ragged
 from penstock.core.errors import DataError, UsageError
+from penstock.core.writeback import begin_writeback
 from penstock.store import layout
 from penstock.store.layout import ColumnSpec, Header
 
 _SPILL_BYTES = 32 << 20
 _CHUNK_ITEMS = 1 << 20
+_BUFFER_BYTES = 1 << 20
+_WRITEBACK_BYTES = 8 << 20  # after which the disk begins, so that the sync at the end has little to wait for
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class ShardWriter:
         self._info: ShardInfo | None = None
         self._columns: list[_ColumnBuffer] | None = None
         self._offsets = _temporary(self.path.parent)
-        self._file: IO[bytes] | None = open(self._temporary, "wb", buffering=1 << 20)  # noqa: SIM115 - lives as long as self
+        self._file: IO[bytes] | None = open(self._temporary, "wb", buffering=_BUFFER_BYTES)  # noqa: SIM115 - lives as long as self
         self._pages = _PageHasher(self._file, page_bytes)
         self._pages.write(layout.superblock(page_bytes))
 
@@ -269,7 +272,7 @@ class _PageHasher:
         self._file, self.size, self.total = file, size, 0
         self._hashes: list[int] = []
         self._current = xxhash.xxh3_64()
-        self._filled = 0
+        self._filled = self._begun = 0
 
     def write(self, data: Any) -> None:
         view = memoryview(data)
@@ -290,6 +293,10 @@ class _PageHasher:
             self._filled = size - full
         self._file.write(view)
         self.total += size
+        written = self.total - _BUFFER_BYTES  # what came later may still be in the buffer
+        if written - self._begun >= _WRITEBACK_BYTES:
+            begin_writeback(self._file.fileno(), self._begun, written)
+            self._begun = written
 
     def pad(self) -> None:
         self.write(bytes(layout.align(self.total) - self.total))
