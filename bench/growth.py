@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.common import curve, judge, least_cpu, save, table
 
 FILES, MEMBERS, DOCUMENTS, LINES = (2_000, 20_000, 60_000), (2_000, 20_000, 60_000), (10**5, 10**6), (10**4, 10**5)
+GROUPS = (10_000, 40_000, 160_000)
 
 
 def folders(root: Path) -> tuple[list[Any], list[Any]]:
@@ -113,6 +114,28 @@ def lines(root: Path) -> tuple[list[Any], list[Any]]:
     )
 
 
+def row_groups(root: Path) -> tuple[list[Any], list[Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    import penstock as ps
+
+    costs = {}
+    for count in GROUPS:
+        place = root / str(count)
+        place.mkdir()
+        table = pa.table({"text": [f"row {i}" for i in range(8000)], "n": range(8000)})
+        for file in range(count // 1000):
+            pq.write_table(table, place / f"{file:04d}.parquet", row_group_size=8)
+        rows = ps.read_parquet(place).shuffle(seed=7, lanes=64)
+        costs[count] = 1e6 * least_cpu(lambda rows=rows: rows.plan(batch=1024, world=16, hosts=4), 2) / count
+    last = GROUPS[-1]
+    return (
+        [curve("Parquet: plan of lanes, per row group", "us", costs, "10 s for 160,000")],
+        [judge("seconds of a plan of 160,000 row groups", costs[last] * last / 1e6, 10, most=True)],
+    )
+
+
 def _count(path: Path) -> int:
     total = 0
     with open(path, "rb", buffering=0) as file:
@@ -124,7 +147,7 @@ def _count(path: Path) -> int:
 def run() -> dict[str, Any]:
     curves: list[Any] = []
     targets: list[Any] = []
-    for part in (folders, tars, plans, lines):
+    for part in (folders, tars, plans, lines, row_groups):
         with tempfile.TemporaryDirectory() as name:
             more, judged = part(Path(name))
             curves += more

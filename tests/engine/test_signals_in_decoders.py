@@ -143,7 +143,7 @@ def test_an_error_of_ours_does_not_explain_a_signal(tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"x": list(range(8))}), tmp_path / "a.parquet")
     inside = _of("penstock.sources.parquet_footer")
-    at = signal_in(lambda f: inside(f) and f.f_code.co_name == "_move", IndexError)
+    at = signal_in(lambda f: inside(f) and f.f_code.co_name == "_chunk", IndexError)
     with at as sent, pytest.raises(IndexError):
         list(ps.read_parquet(str(tmp_path / "a.parquet")).batch(4).to_numpy(threads=0))
     assert sent

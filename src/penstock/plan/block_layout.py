@@ -48,20 +48,28 @@ class BlockLayout(ByteLayout):
         found: list[int] = distinct(np.searchsorted(self.bounds, ranges(starts, lengths), "right") - 1).tolist()
         return found
 
-    def requests_of(self, blocks: list[int]) -> tuple[int, int]:
-        """Requests and bytes of blocks that are fetched together."""
-        edges, numbers = self._edges, np.array(blocks, np.int64)
-        mine = ranges(edges[numbers], edges[numbers + 1] - edges[numbers])
+    def requests_of(self, blocks: I64, fetch: I64) -> tuple[int, int]:
+        """Requests and bytes of blocks of which those of one number in `fetch` (0, 1, 2...) are fetched together."""
+        edges = self._edges
+        counts = edges[blocks + 1] - edges[blocks]
+        mine, fetch = ranges(edges[blocks], counts), np.repeat(fetch, counts)
         begins, ends = self._spans[mine, 0], self._spans[mine, 1]
-        order = np.argsort(begins, kind="stable")
-        made = coalesce(begins[order], ends[order], self.assumed.gap_bytes, self.assumed.get_bytes)
+        order = np.lexsort((begins, fetch))
+        begins, ends, fetch = begins[order], ends[order], fetch[order]
+        # Fetches get addresses of their own, so that the ranges of two are never merged.
+        first = np.flatnonzero(np.append(True, fetch[1:] != fetch[:-1])[: len(fetch)])
+        if len(first):
+            low, high = begins[first], np.maximum.reduceat(ends, first)
+            each = prefix(high - low + self.spacing)[:-1] - low
+            shift = np.repeat(each, np.diff(np.append(first, len(fetch))))
+            begins, ends = begins + shift, ends + shift
+        made = coalesce(begins, ends, self.assumed.gap_bytes, self.assumed.get_bytes)
         return len(made) + self.facts.apart * len(blocks), made.bytes
 
     @cached_property
     def all_blocks(self) -> tuple[int, int]:
         """Requests and bytes of all blocks, each fetched alone."""
-        made = [self.requests_of([block]) for block in range(self.blocks)]
-        return sum(requests for requests, _ in made), sum(size for _, size in made)
+        return self.requests_of(np.arange(self.blocks), np.arange(self.blocks))
 
     @cached_property
     def _edges(self) -> I64:

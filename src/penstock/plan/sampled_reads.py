@@ -8,7 +8,7 @@ larger one some steps on some hosts are counted, at most about two million rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import ceil
 from typing import NamedTuple, Protocol
 
@@ -32,6 +32,7 @@ I64 = NDArray[np.int64]
 ROWS = 1 << 21  # rows whose reads are computed, at most about
 _STEPS, _HOSTS, _RANKS, _CALL = 32, 8, 8, 1 << 18
 _CALLS, _ALL_PAGES = 1 << 14, 1 << 24
+_LESS = 4  # times less is counted of row groups and shards: what a process keeps of them is followed one by one
 _ASSIGNED = 1 << 22  # rows of a step up to which they are assigned to hosts by lane
 
 
@@ -218,7 +219,8 @@ class _Sample(NamedTuple):
         total, together = steps.steps, min(assumed.fetch_steps, steps.steps)
         every, ranks = min(hosts, _HOSTS), 1 if _one_reads(steps, layouts) else -(-steps.world // hosts)
         calls = total * every * ranks
-        small = calls * steps.rows <= ROWS and calls <= _CALLS
+        less = _LESS if any(isinstance(layout, BlockLayout) for layout in layouts) else 1
+        small = calls * steps.rows <= ROWS // less and calls <= _CALLS // less
         layouts = [layout for layout in layouts if layout.cached and not layout.private]
         small = small and sum(layout.last_page for layout in layouts) <= _ALL_PAGES
         if small and sum(layout.pages * layout.page_bytes for layout in layouts) <= assumed.cache_bytes:
@@ -273,14 +275,14 @@ def _of_rank(
 def _fetch_blocks(layout: BlockLayout, reads: list[RankReads], fetcher: Fetcher | None) -> _Fetched:
     """What a process fetches for some reads; without a `fetcher`, for each on its own."""
     items = sum(int(read.lengths.sum()) for read in reads)
-    touched, fetched, requests, sent = 0, 0, 0, 0
+    touched, fetches = 0, list[list[int]]()
     for read in reads:
         blocks = layout.blocks_of(read.starts, read.lengths)
         touched += len(blocks)
-        for together in [blocks] if fetcher is None else fetcher.fetch(blocks, int(read.lengths.sum())):
-            count, size = layout.requests_of(together)
-            fetched, requests, sent = fetched + len(together), requests + count, sent + size
-    return _Fetched(0, items * layout.item_bytes, items, touched, fetched, requests, sent, 0)
+        fetches += [blocks] if fetcher is None else fetcher.fetch(blocks, int(read.lengths.sum()))
+    fetched = np.fromiter(chain.from_iterable(fetches), np.int64)
+    requests, sent = layout.requests_of(fetched, np.repeat(np.arange(len(fetches)), [len(each) for each in fetches]))
+    return _Fetched(0, items * layout.item_bytes, items, touched, len(fetched), requests, sent, 0)
 
 
 def _fetch(

@@ -126,9 +126,7 @@ class ParquetFiles:
         return np.array(rows, np.int64)
 
     def column_sizes(self, file: int) -> list[parquet_footer.Sizes]:
-        if filesystem.is_object(self.paths[file]):
-            return parquet_footer.sizes_of(self._footers.get(file).data, self.paths[file])
-        return parquet_footer.column_sizes(self.paths[file], self.stamps[file].size, self.limits, self.options)
+        return self._footers.chunks(file).sizes()
 
     def _group_rows(self, file: int) -> list[int]:
         """Rows of each row group of a file."""
@@ -227,11 +225,11 @@ class ParquetFiles:
         self, reader: Any, file: int, number: int, names: Sequence[str], blocks: Sequence[parquet_remote.Block]
     ) -> dict[str, int]:
         """Refuses a row group that would take too much memory; see `parquet_pages.repeated_columns`."""
-        path, chunks = self.paths[file], self._chunks.get(file, self.columns)
+        path, chunks = self.paths[file], self._chunks.get(file).of(number)
         again, where = lambda paths: self._open(file, blocks, paths), f"{path}, row group {number}"
         with naming(path, number):
             return parquet_pages.repeated_columns(
-                reader.bytes_of_file, reader, again, chunks[number], names, number, self.limits, where
+                reader.bytes_of_file, reader, again, chunks, names, number, self.limits, where
             )
 
     def tables(self, groups: list[int]) -> Iterator[tuple[int, Any]]:

@@ -19,7 +19,8 @@ import numpy as np
 from penstock.core.errors import LimitError
 from penstock.core.limits import Limits
 from penstock.core.optional import need
-from penstock.sources.parquet_footer import Chunk, Compact
+from penstock.sources.parquet_footer import Chunk
+from penstock.sources.thrift_compact import Compact
 
 FREE_BYTES = 512 << 20  # what a row group may take at any ratio to its stored bytes
 _HEADER_BYTES = (256, 16 << 10, 1 << 20, 16 << 20)

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from penstock.core.limits import Limits
 from penstock.sources.block_reads import BlockFacts
 from penstock.sources.kept_groups import KeptGroups
-from penstock.sources.parquet_footer import Sizes
+from penstock.sources.parquet_damage import damaged
 from penstock.sources.parquet_remote import Footers, together
 from penstock.sources.scattered_rows import MEMORY_BYTES, TOGETHER, stores_rows
 from penstock.storage import filesystem
 
 I64 = NDArray[np.int64]
+_MOST_DECODED = 1 << 40  # bytes of a column chunk; more is a lie of the footer
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class ParquetFetcher:
 class DecodedFiles(Protocol):
     """Files of which row groups are decoded."""
 
+    paths: list[str]
     stamps: list[filesystem.Stamp]
     limits: Limits
 
@@ -87,27 +89,27 @@ class DecodedFiles(Protocol):
 
     def block_sizes(self) -> I64: ...
 
-    def column_sizes(self, file: int) -> Sequence[Sizes]: ...
-
 
 def block_facts(files: DecodedFiles, footers: Footers) -> BlockFacts:
     """The requests of row groups, see `sources.block_reads`. Reads the footers of local files again."""
-    spans: list[tuple[int, int, int, int]] = []
-    decoded: list[int] = []
-    stored: list[int] = []
-    for file in range(len(files.stamps)):
-        for group in footers.spans(file):
-            mine = [(len(stored), file, *span) for name in files.columns for span in group.get(name, [])]
-            spans += mine
-            stored.append(sum(stop - start for *_, start, stop in mine))
-        decoded += [sum(full for name, (_, full) in sizes.items() if name in files.columns)
-                    for sizes in files.column_sizes(file)]  # fmt: skip
     rows, storable = files.block_sizes(), files.limits.row_cache_bytes
+    parts, groups = [np.empty((0, 5), np.int64)], 0
+    for file in range(len(files.stamps)):
+        chunks = footers.chunks(file)
+        spans = chunks.spans(files.columns)
+        spans[:, 0] += groups
+        parts.append(np.insert(spans, 1, file, axis=1))
+        groups += len(chunks)
+    if groups != len(rows):
+        raise damaged(files.paths[0], ValueError(f"{groups} row groups in all footers, {len(rows)} when it was opened"))
+    table = np.concatenate(parts)
+    sizes = np.array([stamp.size for stamp in files.stamps], np.int64)
+    table[:, 2:4] = np.clip(table[:, 2:4], 0, sizes[table[:, 1], None])
+    decoded, stored = np.zeros((2, groups), np.int64)
+    np.add.at(decoded, table[:, 0], np.clip(table[:, 4], 0, _MOST_DECODED))
+    np.add.at(stored, table[:, 0], table[:, 3] - table[:, 2])
 
     def fetcher() -> ParquetFetcher:
-        each = np.array(decoded, np.int64)
-        return ParquetFetcher(rows, each, storable, lambda groups: together([stored[g] for g in groups]), [False])
+        return ParquetFetcher(rows, decoded, storable, lambda mine: together(stored[mine].tolist()), [False])
 
-    table = np.array(spans, np.int64).reshape(-1, 4)
-    sizes = np.array([stamp.size for stamp in files.stamps], np.int64)
-    return BlockFacts(sizes, table, 0, fetcher, fetcher().stored)
+    return BlockFacts(sizes, table[:, :4], 0, fetcher, fetcher().stored)

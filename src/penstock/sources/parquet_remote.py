@@ -33,12 +33,10 @@ Block = tuple[int, bytes]
 
 @dataclass(frozen=True)
 class Footer:
-    """pyarrow's metadata of a file, and its footer's bytes."""
+    """pyarrow's metadata of a file, and its column chunks."""
 
     metadata: Any
-    data: bytes
-    spans: list[dict[str, list[tuple[int, int]]]]
-    """For each row group, the byte ranges of each top-level column."""
+    chunks: parquet_footer.Chunks
 
 
 class SparseFile(PositionedFile):
@@ -110,17 +108,7 @@ class Footers:
             raise DataError(
                 "a readable Parquet file", got=" ".join(str(error).split())[:200], where=path, fix="fetch it again"
             ) from error
-        return Footer(metadata, footer, parquet_footer.column_spans(footer, path))
-
-    def data(self, file: int) -> bytes:
-        """The bytes of the footer of a file of any kind; those of a local file are read again."""
-        path, stamp = self._paths[file], self._stamps[file]
-        if filesystem.is_object(path):
-            return self.get(file).data
-        return parquet_footer.read_footer(path, stamp.size, self._limits, self._options)
-
-    def path(self, file: int) -> str:
-        return self._paths[file]
+        return Footer(metadata, parquet_footer.chunks_of(footer, path))
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_found", "_lock")}
@@ -129,21 +117,20 @@ class Footers:
         self.__dict__.update(state)
         self._found, self._lock = {}, threading.Lock()
 
-    def spans(self, file: int) -> list[dict[str, list[tuple[int, int]]]]:
-        """For each row group of a file of any kind, the byte ranges of each top-level column."""
-        if filesystem.is_object(self._paths[file]):
-            return self.get(file).spans
-        return parquet_footer.column_spans(self.data(file), self._paths[file])
+    def chunks(self, file: int) -> parquet_footer.Chunks:
+        """The column chunks of a file of any kind; the footer of a local file is read again."""
+        path, stamp = self._paths[file], self._stamps[file]
+        if filesystem.is_object(path):
+            return self.get(file).chunks
+        return parquet_footer.chunks_of(parquet_footer.read_footer(path, stamp.size, self._limits, self._options), path)
 
     def blocks(self, groups: Sequence[tuple[int, int]], columns: Sequence[str]) -> list[list[Block]]:
         """The bytes of these columns of row groups (file, number), read with one set of merged requests."""
-        spans = [
-            (n, file, *span)
-            for n, (file, group) in enumerate(groups)
-            for name in columns
-            for span in self.get(file).spans[group].get(name, [])
-        ]
-        table = np.array(spans, np.int64).reshape(-1, 4)
+        found_spans = [self.get(file).chunks.spans(columns, group) for file, group in groups]
+        counts = [len(each) for each in found_spans]
+        files, numbers = np.array([file for file, _ in groups], np.int64), np.arange(len(groups))
+        spans = np.concatenate([np.empty((0, 4), np.int64), *found_spans])
+        table = np.stack([np.repeat(numbers, counts), np.repeat(files, counts), spans[:, 1], spans[:, 2]], axis=1)
         table = table[(table[:, 2] >= 0) & (table[:, 2] < table[:, 3])]
         sizes = np.array([stamp.size for stamp in self._stamps], np.int64)
         stops = np.minimum(table[:, 3], sizes[table[:, 1]])
@@ -157,9 +144,8 @@ class Footers:
 
     def together(self, groups: Sequence[tuple[int, int]], columns: Sequence[str]) -> list[int]:
         """How many of these row groups are fetched at a time, so that they fit into memory: counts that sum up."""
-        return together(
-            [sum(b - a for name in columns for a, b in self.get(f).spans[group].get(name, [])) for f, group in groups]
-        )
+        spans = (self.get(file).chunks.spans(columns, group) for file, group in groups)
+        return together([int((each[:, 2] - each[:, 1]).sum()) for each in spans])
 
 
 def together(sizes: Sequence[int]) -> list[int]:
@@ -175,21 +161,18 @@ def together(sizes: Sequence[int]) -> list[int]:
 
 
 class ChunkTables:
-    """The column chunks of files, of which those of the files read last are kept."""
+    """The column chunks of local files, of which those of the files read last are kept."""
 
     def __init__(self, footers: Footers) -> None:
         self._footers = footers
-        self._kept: dict[int, list[list[parquet_footer.Chunk]]] = {}
+        self._kept: dict[int, parquet_footer.Chunks] = {}
         self._lock = threading.Lock()
 
-    def get(self, file: int, columns: Sequence[str]) -> list[list[parquet_footer.Chunk]]:
-        """The chunks of every row group of a file; only these columns are filled in, and always the same ones."""
+    def get(self, file: int) -> parquet_footer.Chunks:
         with self._lock:
             found = self._kept.get(file)
         if found is None:
-            groups = parquet_footer.chunks_of(self._footers.data(file), self._footers.path(file))
-            none = parquet_footer.Chunk("", 0, 0, 0, 0, 0, 0)
-            found = [[chunk if chunk.name in columns else none for chunk in group] for group in groups]
+            found = self._footers.chunks(file)
             with self._lock:
                 while self._kept and sum(map(len, self._kept.values())) > _KEPT_GROUPS:
                     self._kept.pop(next(iter(self._kept)))
