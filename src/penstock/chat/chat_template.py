@@ -6,6 +6,7 @@ Costs one render of the template per assistant turn and one more, since spans ar
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from penstock.chat.jinja import sandbox
 from penstock.chat.jinja.sandbox import Blocks
 from penstock.chat.text_template import field_key, field_text
-from penstock.chat.tokenizer_template import own_template, special_names
+from penstock.chat.tokenizer_template import own_templates, special_names
 from penstock.core.errors import LimitError, RecordError, UsageError
 from penstock.tokenizers import Tokenizer
 
@@ -35,7 +36,7 @@ _RECORDS_OWN = {"messages", "add_generation_prompt", "tools", "documents"}
 _ALWAYS = {"tools": None, "documents": None}
 _TAG = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 # Other names of what a model thought before it answered; transformers passes it under the first and the last.
-_REASONING = ("reasoning_content", "reasoning", "thinking")
+_REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -95,6 +96,8 @@ def conversation_of(record: Mapping[str, Any], system: str | None = None) -> Con
 def record_variables(record: Mapping[str, Any]) -> dict[str, Any]:
     """What a record brings beside its messages: `tools`, `documents`, and `chat_template_kwargs` as TRL reads them.
 
+    Tools may be a list of dicts or that list as JSON text.
+
     >>> record_variables({"tools": [], "chat_template_kwargs": {"enable_thinking": False}})
     {'enable_thinking': False, 'tools': []}
     """
@@ -106,6 +109,14 @@ def record_variables(record: Mapping[str, Any]) -> dict[str, Any]:
             fix="repair the record",
         )
     extra = {name: plain(record[name]) for name in ("tools", "documents") if record.get(name) is not None}
+    if isinstance(extra.get("tools"), str):
+        with suppress(ValueError, RecursionError):
+            extra["tools"] = plain(json.loads(extra["tools"]))
+        if extra["tools"] is None:
+            del extra["tools"]
+    for name, value in extra.items():
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise RecordError(f"`{name}` as a list of dicts", got=repr(value)[:80], fix="repair the record")
     return {**plain(more or {}), **extra}
 
 
@@ -132,13 +143,14 @@ def _message(message: Any, number: int) -> Message:
 class ChatTemplate:
     """A Jinja chat template with what it finds beside a record: special tokens by name, and the user's variables.
 
-    `date` is what `strftime_now` writes; without it a template that calls it is an error. Plain data: it can be
-    pickled.
+    `date` is what `strftime_now` writes; without it a template that calls it is an error. `for_tools` is the template
+    of records with tools, where a tokenizer has one of its own for them. Plain data: it can be pickled.
     """
 
     source: str
     special_names: Mapping[str, Any] = field(default_factory=dict)
     date: datetime.date | None = None
+    for_tools: ChatTemplate | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str):
@@ -162,6 +174,10 @@ class ChatTemplate:
         """The conversation as text, and where the template's `{% generation %}` blocks are in it."""
         own = {"messages": list(messages), "add_generation_prompt": prompt}
         return sandbox.render_marked(self.source, {**_ALWAYS, **self.special_names, **(extra or {}), **own}, self.date)
+
+    def of(self, extra: Mapping[str, Any]) -> ChatTemplate:
+        """The template of a record with these values."""
+        return self if self.for_tools is None or extra.get("tools") is None else self.for_tools
 
     @property
     def tagged(self) -> bool:
@@ -201,8 +217,8 @@ def chat_template_of(
 
     `original` is the tokenizer as the user passed it, `tokenizer` what it became.
     """
-    source = own_template(original) if source is None else source
-    if source is None:
+    sources = own_templates(original) if source is None else {"default": source}
+    if sources.get("default") is None:
         raise UsageError(
             "a chat template",
             got=f"{original!r} without one"
@@ -210,7 +226,13 @@ def chat_template_of(
             else f"a {type(original).__name__} without one",
             fix="pass chat_template=... with the Jinja source the model was trained with",
         )
-    template = ChatTemplate(source, {**special_names(original, tokenizer), **_checked(variables)}, date_of(date))
+    bound: dict[str, Any] = {
+        "special_names": {**special_names(original, tokenizer), **_checked(variables)},
+        "date": date_of(date),
+    }
+    other = sources.get("tool_use")
+    for_tools = None if other is None else ChatTemplate(other, **bound)
+    template = ChatTemplate(sources["default"], for_tools=for_tools, **bound)
     with suppress(RecordError, LimitError):  # a template may refuse this conversation; it may not lack a token
         template.render([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
     return template

@@ -121,10 +121,8 @@ class PromptEngine:
         self.on_error, self.system, self.boundary, self.specials = on_error, system, boundary, specials
         self.turn = turn
         self.schema = OutputSchema(extra="drop") if schema is None else schema
-        made = self.template
-        self._header = generation_header(Rendered(made, {}).prompted) if isinstance(made, ChatTemplate) else ""
-        tagged = isinstance(self.template, ChatTemplate) and self.template.tagged
-        self.by_tags = tagged and turn == "answer" and mask != "none"
+        made = (self.template, self.template.for_tools) if isinstance(self.template, ChatTemplate) else ()
+        self._headers = {t.source: generation_header(Rendered(t, {}).prompted) for t in made if t is not None}
         self._after = self._end_ids(eos)
         self._before = self._begin_ids(bos)
         self.skipped = 0
@@ -202,6 +200,7 @@ class PromptEngine:
     def _chat(self, template: ChatTemplate, record: Mapping[str, Any]) -> Encoded:
         messages, prompt_turns, read = conversation_of(record, self.system)
         extra = record_variables(record)
+        template = template.of(extra)
         if self.specials == "refuse":
             for number, message in enumerate(messages):
                 self._check_specials(message, f"message {number}")
@@ -213,15 +212,20 @@ class PromptEngine:
         messages = shown(rendered.text, messages, answers[-1:] if self.mask == "last" else answers)
         if self.mask == "none":
             ids, trained = encode_spans(self.encoder, rendered.text(messages), [])
-        elif self.by_tags:
+        elif self.by_tags(template):
             text, spans = generation_spans(rendered.marked, messages, self.mask == "last", first)
             ids, trained = encode_marked(self.encoder, text, spans, self.boundary)
         else:
+            header = self._headers[template.source]
             text, spans = assistant_spans(
-                rendered.prompted, messages, self.mask == "last", self.turn, first=first, header=self._header
+                rendered.prompted, messages, self.mask == "last", self.turn, first=first, header=header
             )
             ids, trained = encode_spans(self.encoder, text, spans, self.boundary)
         return ids, trained, read
+
+    def by_tags(self, template: ChatTemplate) -> bool:
+        """Whether the template's `{% generation %}` blocks say what is trained on."""
+        return template.tagged and self.turn == "answer" and self.mask != "none"
 
     def _check_specials(self, value: Any, where: str) -> None:
         if isinstance(value, str):

@@ -20,17 +20,24 @@ from penstock.storage import filesystem
 from penstock.tokenizers import Tokenizer
 from penstock.tokenizers.base import BaseTokenizer
 
+_CONFIGURATIONS = ("special_tokens_map.json", "tokenizer_config.json")
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
 
 def special_names(original: Any, tokenizer: Tokenizer) -> dict[str, str]:
     """Text of each special token a template may name: `original` is what the user passed, `tokenizer` what it became.
 
+    A transformers object or a configuration file says which there are. Others are named by their usual texts.
+
     >>> from penstock.tokenizers import as_tokenizer
     >>> special_names("bytes", as_tokenizer("bytes"))
     {}
     """
-    config = _config(_folder(original))
+    folder = _folder(original)
+    config = _config(folder)
+    decided = any(hasattr(original, name) for name in _NAMES) or (
+        folder is not None and any((folder / name).is_file() for name in _CONFIGURATIONS)
+    )
     named = tokenizer.added_tokens if isinstance(tokenizer, BaseTokenizer) else tokenizer.special_tokens
     texts = {number: text for text, number in named.items()}
     ids = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id, "pad_token": tokenizer.pad_id}
@@ -39,7 +46,7 @@ def special_names(original: Any, tokenizer: Tokenizer) -> dict[str, str]:
         value = getattr(original, name, None)
         value = _content(config.get(name)) if value is None else str(value)
         number = ids.get(name)
-        if value is None and number is not None:
+        if value is None and number is not None and not decided:
             value = texts.get(number)
         if value is not None:
             found[name] = value
@@ -52,13 +59,16 @@ def special_names(original: Any, tokenizer: Tokenizer) -> dict[str, str]:
     return found
 
 
-def own_template(original: Any) -> str | None:
-    """The chat template that belongs to a tokenizer, if it has one: the default among several."""
+def own_templates(original: Any) -> dict[str, str]:
+    """The chat templates that belong to a tokenizer, by name: "default", and "tool_use" for records with tools."""
     found = getattr(original, "chat_template", None)
     folder = _folder(original)
     if found is None and folder is not None:
         file = folder / "chat_template.jinja"
         found = read_template(file) if file.is_file() else _config(folder).get("chat_template")
+        more = folder / "additional_chat_templates" / "tool_use.jinja"
+        if isinstance(found, str) and more.is_file():
+            found = {"default": found, "tool_use": read_template(more)}
     elif found is None and isinstance(original, str) and original != "bytes":  # a hub name, already in the local cache
         library = need("transformers", extra="hf", purpose="to find the tokenizer's chat template")
         with suppress(OSError, ValueError):  # the name of something else, such as a tiktoken encoding
@@ -66,7 +76,7 @@ def own_template(original: Any) -> str | None:
     if isinstance(found, list):
         named = [item for item in found if isinstance(item, Mapping)]
         found = {item.get("name"): item.get("template") for item in named}
-    return found.get("default") if isinstance(found, Mapping) else found
+    return dict(found) if isinstance(found, Mapping) else {} if found is None else {"default": found}
 
 
 def read_template(path: str | os.PathLike[str]) -> str:
@@ -96,7 +106,7 @@ def _folder(original: Any) -> Path | None:
 
 def _config(folder: Path | None) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+    for name in _CONFIGURATIONS:
         if folder is not None and (folder / name).is_file():
             try:
                 value = json.loads(_read(folder / name, LIMITS.manifest_bytes))

@@ -174,8 +174,10 @@ def spec_of(engine: PromptEngine) -> dict[str, Any]:
             # Without a date no template writes one; the text of earlier versions keeps their jobs and states.
             "date": "2024-07-26" if template.date is None else template.date.isoformat(),
         }
-        if engine.by_tags:
+        if engine.by_tags(template):
             shown["generation"] = True
+        if template.for_tools is not None:
+            shown["chat_for_tools"] = template.for_tools.source
     else:
         shown = asdict(template)
     plain = {name: getattr(engine, name) for name in _DECIDES}

@@ -159,7 +159,35 @@ def _adds(backend: Any) -> bool:
 
 def from_object(backend: Any) -> HFTokenizer:
     """From a live `tokenizers.Tokenizer`; later changes to the object are not seen."""
-    return HFTokenizer(backend.to_str(), plain_specials=bool(getattr(backend, "encode_special_tokens", False)))
+    try:
+        text = backend.to_str()
+    except Exception as error:  # the library raises bare Exception
+        raise UsageError(
+            "a tokenizers.Tokenizer that can be written as JSON",
+            got=str(error)[:200],
+            fix="build it from the library's own parts; or pass an object whose encode(text) calls it",
+        ) from error
+    made = HFTokenizer(text, plain_specials=bool(getattr(backend, "encode_special_tokens", False)))
+    if (other := difference(made, backend)) is not None:
+        raise UsageError(
+            "a tokenizers.Tokenizer that returns the same ids after it is saved and loaded",
+            got=other,
+            fix="use the saved one everywhere: tokenizer = Tokenizer.from_str(tokenizer.to_str())",
+        )
+    return made
+
+
+def difference(made: HFTokenizer, original: Any) -> str | None:
+    """What saving has changed: the library rounds scores of Unigram pieces, and numbers added tokens anew where the
+    ids of a vocabulary have gaps."""
+    copy = made.backend
+    before, after = original.get_added_tokens_decoder(), copy.get_added_tokens_decoder()
+    if str(before) != str(after):
+        changed = next((t.content for i, t in before.items() if str(after.get(i)) != str(t)), "a token more")
+        return f"other ids of added tokens: {changed!r}"
+    if type(original.model).__name__ == "Unigram" and original.model.__getstate__() != copy.model.__getstate__():
+        return "other scores of pieces, in the last digit, which decide between two ways to cut a text"
+    return None
 
 
 def from_json_file(path: Path) -> HFTokenizer:

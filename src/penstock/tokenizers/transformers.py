@@ -1,7 +1,7 @@
 """transformers tokenizers.
 
-Fast ones run as the `tokenizers` object inside them, if that returns the same ids; slow ones run as they are, one text
-at a time in Python. A name that is not local is looked up in the local cache first, then on
+Fast ones run as the `tokenizers` object inside them, if a copy of that returns the same ids; slow ones run as they are,
+one text at a time in Python. A name that is not local is looked up in the local cache first, then on
 the hub. Code that comes with a model is never run: `trust_remote_code` stays off.
 """
 
@@ -22,7 +22,7 @@ from penstock.core.optional import need
 from penstock.core.os_errors import temporary_errors
 from penstock.core.signals import surface
 from penstock.tokenizers.base import PROBES, BaseTokenizer, Ids, SerialTokenizer, Specials, Tokenizer
-from penstock.tokenizers.hf import HFTokenizer
+from penstock.tokenizers.hf import HFTokenizer, difference
 
 
 class SlowTokenizer(SerialTokenizer):
@@ -81,19 +81,26 @@ def reference_ids(original: Any, text: str, adds: bool = False) -> list[int]:
 def from_object(original: Any) -> Tokenizer:
     """From a live transformers tokenizer, fast or slow."""
     backend = getattr(original, "backend_tokenizer", None) if getattr(original, "is_fast", False) else None
-    if backend is None:
+    try:
+        text = None if backend is None else backend.to_str()
+    except Exception as error:  # the library raises bare Exception for parts that are written in Python
+        surface(error)
+        text = None
+    if text is None:
         return SlowTokenizer(original)
     options: dict[str, Any] = {
         "name": str(getattr(original, "name_or_path", "") or type(original).__name__),
         "named": {"eos": original.eos_token, "bos": original.bos_token, "pad": original.pad_token},
         "plain_specials": bool(getattr(original, "split_special_tokens", False)),
     }
-    fast = HFTokenizer(backend.to_str(), **options)
+    fast = HFTokenizer(text, **options)
+    if difference(fast, backend) is not None:
+        return SlowTokenizer(original)
     probes = [*PROBES, *(f"a {token}b" for token in fast.added_tokens)]
     if not _same(fast, original, False, probes):
         return SlowTokenizer(original)  # a subclass changed what its own backend does
     if not _same(fast.adding(True), original, True, PROBES):
-        return _AddsItself(original, backend.to_str(), **options)
+        return _AddsItself(original, text, **options)
     return fast
 
 

@@ -102,9 +102,18 @@ def replace(text: str, old: str, new: str, count: int | None = None) -> str:
     return text.replace(old, new, -1 if count is None else int(count))
 
 
-def join(value: Iterable[Any], glue: str = "", attribute: str | None = None) -> str:
+def join_strings(glue: str, parts: Iterable[Any]) -> str:
+    """`str.join`, which takes nothing but text."""
+    texts = listed(parts)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("str.join with something else than text; the filter `join` writes it out")
+    return join_text(texts, glue)
+
+
+def join(environment: Any, value: Iterable[Any], glue: str = "", attribute: str | int | None = None) -> str:
     if attribute is not None:
-        value = [item[attribute] for item in value if isinstance(item, Mapping)]
+        of = need("jinja2.filters", extra="hf").make_attrgetter(environment, attribute)
+        value = (of(item) for item in value)
     return join_text(value, to_text(glue))
 
 
@@ -112,9 +121,10 @@ def indent(text: str, width: int | str = 4, first: bool = False, blank: bool = F
     pad = width if isinstance(width, str) else " " * min(int(width), 65)
     if len(pad) > 64:
         raise too_much("an indent of at most 64 characters", "a wider one")
-    lines = to_text(text).split("\n")
-    fits(len(text) + len(lines) * len(pad))
-    body = "\n".join(pad + line if (line or blank) and (i or first) else line for i, line in enumerate(lines))
+    start, *lines = splitlines(to_text(text) + "\n")  # at every kind of line end, as Jinja does
+    fits(len(text) + (1 + len(lines)) * len(pad))
+    rest = ("\n" + pad + line if line or blank else "\n" for line in lines)
+    body = (pad if first else "") + start + "".join(rest)
     return marked_safe(body) if is_safe(text) else body
 
 

@@ -105,7 +105,7 @@ def _environment_class() -> Any:
                 if obj.__name__ == "replace":
                     return bounds.replace(obj.__self__, *args, **kwargs)
                 if obj.__name__ == "join":
-                    return bounds.join(args[0], obj.__self__)
+                    return bounds.join_strings(obj.__self__, args[0])
                 if obj.__name__ in ("split", "rsplit"):
                     return meter.spent(bounds.split(obj, *args, **kwargs))
                 if obj.__name__ == "splitlines":
@@ -169,7 +169,7 @@ def make_environment(date: datetime.date | None) -> Any:
     )  # fmt: skip
     kept = {name: _guarded(function) for name, function in env.filters.items() if name in FILTERS}
     own: dict[str, Callable[..., Any]] = {
-        "join": bounds.join,
+        "join": jinja2.pass_environment(bounds.join),
         "list": bounds.listed,
         "replace": bounds.replace,
         "indent": bounds.indent,
