@@ -8,7 +8,7 @@ ranks or resume point. Only `Mixup` and `Cutmix` depend on the other rows of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -128,6 +128,28 @@ class Augment:
         image = self.kinds[0]
         normalised = {"mean": list(image.mean), "std": list(image.std)} if image.std else {}
         return plain | normalised | self.followers.spec()
+
+    def to_config(self) -> dict[str, Any]:
+        """Returns the definition as plain data, for a TOML, YAML or JSON file that `Augment.from_config` reads.
+
+        >>> from penstock.augment import Flip
+        >>> Augment(Flip(), seed=1).to_config()
+        {'ops': [{'Flip': {'axis': 'horizontal', 'p': 0.5}}], 'seed': 1}
+        """
+        from penstock.augment.config import augment_config
+
+        return augment_config(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *, allow_functions: bool | Collection[str] = False) -> Augment:
+        """Makes an `Augment` from plain data; operations may be written by name alone, or without default arguments.
+
+        >>> Augment.from_config({"ops": ["Flip", {"Rotate": {"degrees": 15}}]}).ops[0]
+        Flip(axis='horizontal', p=0.5)
+        """
+        from penstock.augment.config import augment_of
+
+        return augment_of(config, [allow_functions] if isinstance(allow_functions, str) else allow_functions)
 
     def __repr__(self) -> str:
         return f"Augment({', '.join(map(repr, self.ops))}, seed={self.seed})"

@@ -5,10 +5,9 @@ Functions are named by where they are imported from, pipelines by their own conf
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import FunctionType
 from typing import Any
@@ -17,16 +16,23 @@ import numpy as np
 
 from penstock.core.arguments import Large
 from penstock.core.errors import UsageError
+from penstock.core.import_path import Allowed, import_path, imported
 from penstock.core.limits import LIMITS, Limits
 
 FUNCTION, PIPELINE, LIMITS_KEY, NAME = "function", "pipeline", "limits", "name"
+MAPPING = "mapping"  # of a user's mapping whose one key would be read as one of these
+NONE = "none"  # TOML has no null, and some of its writers leave one out without a word
+AUGMENT, VIEWS, BOXES, KEYPOINTS = "augment", "views", "boxes", "keypoints"
+_KEYS = {FUNCTION, PIPELINE, LIMITS_KEY, MAPPING, NONE, AUGMENT, VIEWS, BOXES, KEYPOINTS}
 _SECRET = re.compile(r"key|secret|token|password|credential|sas|signature", re.IGNORECASE)
 _ITEMS = 100_000
 
 
 def to_plain(value: Any, where: str) -> Any:
     """A value as plain data; what is none is refused, with the argument that has it."""
-    if isinstance(value, bool | int | float | str) or value is None:
+    if value is None:
+        return {NONE: True}
+    if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.bool_ | np.number):
         return value.item()
@@ -38,15 +44,18 @@ def to_plain(value: Any, where: str) -> Any:
         changed = {f.name: getattr(value, f.name) for f in fields(value)}
         return {LIMITS_KEY: {n: v for n, v in changed.items() if v != getattr(LIMITS, n)}}
     if isinstance(value, FunctionType):
-        return {FUNCTION: _import_path(value, where)}
+        return {FUNCTION: import_path(value, where)}
     if isinstance(value, Mapping):
         secret = "storage_options" in where
         kept = {str(k): v for k, v in value.items() if not (secret and _SECRET.search(str(k)))}
-        return {name: to_plain(item, f"{where}[{name!r}]") for name, item in kept.items()}
+        plain = {name: to_plain(item, f"{where}[{name!r}]") for name, item in kept.items()}
+        return {MAPPING: plain} if len(plain) == 1 and set(plain) <= _KEYS else plain
     if isinstance(value, Sequence) and not isinstance(value, bytes) and len(value) <= _ITEMS:
         return [to_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, set | frozenset):
         return sorted(to_plain(item, where) for item in value)
+    if type(value).__module__.startswith("penstock.augment") and (plain := _augmentation(value, where)):
+        return plain
     raise UsageError(
         "arguments that a configuration can hold: numbers, text, paths, lists, functions of a module",
         got=value.kind if isinstance(value, Large) else type(value).__name__, where=where,
@@ -54,51 +63,46 @@ def to_plain(value: Any, where: str) -> Any:
     )  # fmt: skip
 
 
-def _import_path(function: FunctionType, where: str) -> str:
-    path = f"{function.__module__}:{function.__qualname__}"
-    if function.__module__ == "__main__" or "<" in path:
-        raise UsageError(
-            "functions that can be imported: at the top of a module", got=path, where=where,
-            fix="define it with def at the top of a module of its own",
-        )  # fmt: skip
-    return path
-
-
-def from_plain(value: Any, functions: bool | Collection[str], where: str) -> Any:
+def from_plain(value: Any, functions: Allowed, where: str) -> Any:
     """The value again. Functions are imported only from modules that the caller allows."""
     if isinstance(value, Mapping):
         if set(value) == {FUNCTION}:
             return imported(value[FUNCTION], functions, where)
+        if set(value) == {NONE} and value[NONE] is True:
+            return None
         if set(value) == {LIMITS_KEY} and isinstance(value[LIMITS_KEY], Mapping):
             return Limits(**{str(name): item for name, item in value[LIMITS_KEY].items()})
+        if len(value) == 1 and set(value) <= _KEYS and isinstance(next(iter(value.values())), Mapping):
+            return _made(value, functions, where)
         return {str(name): from_plain(item, functions, f"{where}[{name!r}]") for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [from_plain(item, functions, f"{where}[{i}]") for i, item in enumerate(value)]
     return value
 
 
-def imported(path: Any, functions: bool | Collection[str], where: str) -> Any:
-    """The function of an import path such as "my_project.text:clean"."""
-    module, _, name = path.partition(":") if isinstance(path, str) else ("", "", "")
-    if not re.fullmatch(r"[\w.]+", module) or not re.fullmatch(r"\w+(\.\w+)*", name):
-        raise UsageError('a function as "module:name"', got=repr(path)[:80], where=where, fix='"my_project.text:clean"')
-    allowed = functions is True or (
-        not isinstance(functions, bool) and any(module == top or module.startswith(f"{top}.") for top in functions)
-    )
-    if not allowed:
-        top = module.partition(".")[0]
-        raise UsageError(
-            "a configuration without functions, unless they are allowed: importing runs code", got=path, where=where,
-            fix=f"allow_functions=[{top!r}], or --allow {top}, if you trust the configuration and this module",
-        )  # fmt: skip
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            "a function that can be imported", got=f"{path}: {error}", where=where, fix="check PYTHONPATH"
-        ) from error
-    if not callable(found):
-        raise UsageError("a function", got=f"{path} is a {type(found).__name__}", where=where, fix="name a function")
-    return found
+def _augmentation(value: Any, where: str) -> dict[str, Any]:
+    from penstock.augment import Augment, Boxes, Keypoints, Views, config
+
+    if isinstance(value, Augment):
+        return {AUGMENT: config.augment_config(value, where)}
+    if isinstance(value, Views):
+        return {VIEWS: config.views_config(value, where)}
+    if isinstance(value, Boxes | Keypoints):
+        return {BOXES if isinstance(value, Boxes) else KEYPOINTS: config.points_config(value)}
+    return {}
+
+
+def _made(value: Mapping[str, Any], functions: Allowed, where: str) -> Any:
+    """What a mapping of one of the keys of this module stands for."""
+    from penstock.augment import Boxes, Keypoints, config
+
+    ((key, inner),) = value.items()
+    if key == MAPPING:
+        return {str(name): from_plain(item, functions, f"{where}[{name!r}]") for name, item in inner.items()}
+    if key == AUGMENT:
+        return config.augment_of(inner, functions, where)
+    if key == VIEWS:
+        return config.views_of(inner, functions, where)
+    if key in (BOXES, KEYPOINTS):
+        return config.points_of(Boxes if key == BOXES else Keypoints, inner, where)
+    raise UsageError("a pipeline only where one belongs", got=repr(value)[:80], where=where)

@@ -202,7 +202,7 @@ def _value(value: Any, functions: Any, options: dict[str, Any], where: str) -> A
 def _is_pipeline(value: Any) -> bool:
     from penstock.pipeline.config_values import PIPELINE
 
-    return isinstance(value, Mapping) and set(value) == {PIPELINE}
+    return isinstance(value, Mapping) and set(value) == {PIPELINE} and isinstance(value[PIPELINE], Mapping)
 
 
 def _named(value: Sequence[Any], functions: Any, options: dict[str, Any], where: str) -> dict[str, Any]:
