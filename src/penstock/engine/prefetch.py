@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # only remote stores are read through them
 
 AHEAD_STEPS = 16
 AHEAD_SECONDS = 10.0
+FIRST_STEPS = 64  # before the pace of the trainer is known; steps that are fetched together share requests
 END_SECONDS = 10.0  # how long the end of the interpreter waits for a thread
 MOST_STEPS = 4096
 FETCH_BYTES = 32 << 20  # about how much is fetched in one call
@@ -102,7 +103,7 @@ class Prefetcher:
         self._horizon: deque[_Chunk] = deque()
         self._size = 0  # bytes of the steps in the horizon
         self._caches: set[PageCache] = set()  # that the steps so far are read through
-        self._steps = self._each = self._absent = 0  # of the last chunk: steps, bytes of each, absent ones of them
+        self._most = MOST_STEPS  # of the next chunk
         self._pace: deque[float] = deque(maxlen=32)
         self._moved, self._planning, self._looking = threading.Condition(), threading.Lock(), threading.Lock()
         self._later = LaterUses(work.again(), stop)
@@ -192,12 +193,12 @@ class Prefetcher:
                     fix=f"pass cache_bytes={needed:,} or more, or use a smaller batch or prefetch=",
                 )  # fmt: skip
 
-    def _needs(self, start: int, stop: int) -> list[PageNeeds]:
-        """The pages of steps [start, stop), one item for each cache."""
+    def _needs(self, start: int, stop: int, before: Sequence[PageNeeds] = ()) -> list[PageNeeds]:
+        """The pages of steps [start, stop) and those in `before`, one item for each cache."""
         every = [needs for picks in self._work.orders(start, stop) for needs in page_needs(self._work.plan.root, picks)]
         from penstock.storage.page_needs import PageNeeds
 
-        return PageNeeds.joined(every)
+        return PageNeeds.joined([*before, *every])
 
     def _run(self) -> None:
         try:
@@ -266,37 +267,36 @@ class Prefetcher:
 
     def _target(self) -> int:
         """The step up to which pages should be there."""
-        ahead, pace = AHEAD_STEPS, self._pace
+        ahead, pace = FIRST_STEPS, self._pace
         if len(pace) > 1:
             seconds = (pace[-1] - pace[0]) / (len(pace) - 1)
-            ahead = max(ahead, min(MOST_STEPS, int(AHEAD_SECONDS / max(seconds, 1e-6))))
+            ahead = max(AHEAD_STEPS, min(MOST_STEPS, int(AHEAD_SECONDS / max(seconds, 1e-6))))
         end = self._at + ahead
         return end if self._stop is None else min(end, self._stop)
 
     def _room(self) -> int:
         """Bytes for more steps in the cache: half of it, divided among the processes that use it."""
-        if self._next - self._at < 2:
-            return 1
-        return self._share() - self._size
+        room = self._share() - self._size
+        return max(1, room) if self._next - self._at < 2 else room
 
     def _share(self) -> int:
         return min((cache.limit // 2 // max(1, cache.budget.users) for cache in self._caches), default=1)
 
     def _plan(self) -> _Chunk | None:
         """The next steps, enough for a good number of requests at once; None if the cache has no room for them."""
-        most = min(2 * self._steps, MOST_STEPS, self._target() - self._next)  # first one: the trainer waits for it
-        if self._each:
-            most = min(most, min(self._room(), self._share() // CHUNKS) // self._each)
-        if self._absent:
-            most = min(most, FETCH_BYTES // self._absent)
-        first = self._next
-        stop = first + max(1, most)
+        first, stop = self._next, self._next + 1
+        last = min(first + self._most, self._target()) if self._caches else stop  # the trainer waits for the first step
         needs = self._needs(first, stop)
-        chunk = _Chunk(first, stop, needs, sum(n.size for n in needs))
         self._caches.update(n.cache for n in needs)
-        missing = sum(n.find_absent() for n in needs)
-        steps = self._steps = stop - first
-        self._each, self._absent = -(-chunk.size // steps), -(-missing // steps)
+        size, missing = sum(n.size for n in needs), sum(n.find_absent() for n in needs)
+        most = min(self._room(), self._share() // CHUNKS)
+        while stop < last and missing < FETCH_BYTES:  # most pages of further steps are among them: one request for all
+            further = min(last, 2 * stop - first)
+            more = self._needs(stop, further, needs)
+            if (larger := sum(n.size for n in more)) > most:
+                break
+            needs, stop, size, missing = more, further, larger, sum(n.find_absent() for n in more)
+        chunk = _Chunk(first, stop, needs, size)
         with self._moved:
             self._horizon.append(chunk)
             self._size, self._next = self._size + chunk.size, stop
@@ -306,9 +306,10 @@ class Prefetcher:
                 self._horizon.remove(chunk)
                 self._size, self._next, self._full = self._size - chunk.size, first, True
                 self._moved.notify_all()
-            self._steps = max(1, steps // 4)
+            self._most = max(1, (stop - first) // 4)
             self._publish()
             return None
+        self._most = min(MOST_STEPS, 2 * self._most)
         return chunk
 
     def _look_further(self, chunk: _Chunk) -> None:

@@ -101,6 +101,7 @@ class PageNeeds:
         for file, pages in self.wanted:
             paged = file.paged
             gone = pages[(paged.cached.generations[pages] & 1) == 0]
+            gone = gone[~self.cache.in_work(paged.cached)[gone]]
             if len(gone):
                 absent.append((paged, gone))
         return absent
