@@ -57,13 +57,14 @@ class Part(NamedTuple):
 class BatchInProgress:
     """A batch between reading and delivery."""
 
-    __slots__ = ("_layout", "_picks", "columns", "labels", "part")
+    __slots__ = ("_picks", "columns", "labels", "layout", "part")
 
     def __init__(self, part: Part, columns: Columns) -> None:
         self.part, self.columns, self.labels = part, columns, 0
         self._picks: Picks | None = None
-        layout = part.rows.picks.layout
-        self._layout = None if layout is None else layout.rows(part.start, part.stop)
+        planned = part.rows.picks.layout
+        # What was planned for the current rows; cheaper than `picks.layout`.
+        self.layout: BlockLayout | None = None if planned is None else planned.rows(part.start, part.stop)
 
     @property
     def picks(self) -> Picks:
@@ -72,11 +73,6 @@ class BatchInProgress:
             self._picks = self.part.rows.picks.rows(slice(self.part.start, self.part.stop))
         return self._picks
 
-    @property
-    def layout(self) -> BlockLayout | None:
-        """What was planned for the current rows; cheaper than `picks.layout`."""
-        return self._layout if self._picks is None else self._picks.layout
-
     def keep(self, rows: NDArray[np.int64] | slice) -> None:
         """Keeps only some of the rows."""
         picks = self.picks
@@ -84,7 +80,8 @@ class BatchInProgress:
             self.columns = cut(self.columns, rows.start, rows.stop)
         else:
             self.columns = take(self.columns, rows)
-        self._picks = picks.rows(rows)
+        self._picks = kept = picks.rows(rows)
+        self.layout = kept.layout
 
 
 class Stage(Protocol):

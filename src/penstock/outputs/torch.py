@@ -16,8 +16,8 @@ from penstock.outputs.numpy import widened
 from penstock.outputs.objects import NUMBERS, lengths_of, resolved
 from penstock.steps.rows import Memory
 
-_AS_IT_IS = frozenset("bhilqBefd?")  # types, by NumPy's characters, that are delivered without a change
-_TORCH = _AS_IT_IS | frozenset("HILQFD")
+_AS_IT_IS = frozenset(map(np.dtype, "bhilqBefd?"))  # types that are delivered without a change
+_TORCH = frozenset("bhilqBefd?HILQFD")  # NumPy's characters for them and others
 
 
 class TorchOutput(Output):
@@ -68,8 +68,7 @@ class TorchOutput(Output):
         for name, column in columns.items():
             if type(column) is np.ndarray:
                 dtype = column.dtype
-                final = dtype is want or (name not in ids and dtype.char in _AS_IT_IS and dtype.isnative)
-                if final and column.flags.carray:
+                if (dtype is want or (dtype in _AS_IT_IS and name not in ids)) and column.flags.carray:
                     out[name] = tensor(column)
                     continue
             out[name] = self._tensor(name, widened({name: column}, ids, *self.memory)[name])

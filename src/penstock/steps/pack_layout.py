@@ -110,7 +110,8 @@ class PackLayout:
 
     def longest(self) -> int:
         """The size of the longest sequence."""
-        return max(self.table.longest[self.start : self.stop], default=0)
+        longest = self.table.longest[self.start : self.stop]
+        return max(longest) if longest else 0
 
     def labels(self) -> int:
         """How many labels of these rows count."""

@@ -30,9 +30,9 @@ class Slices(NamedTuple):
     verify.
     """
 
-    part: list[int]
-    begin: list[int]
-    end: list[int]
+    part: I64
+    begin: I64
+    end: I64
     follow: list[int]  # the sequences whose document continues in another row
     parts: I64
     local: I64
@@ -66,9 +66,8 @@ class Tokens:
         every, first = np.full(len(sizes), PADDING), np.zeros(len(sizes), np.int64)
         every[mine], first[mine] = part, local
         needed = lengths + goes_on
-        ends = (first + sizes).tolist()
         follow = mine[goes_on > 0].tolist()
-        return Slices(every.tolist(), first.tolist(), ends, follow, part, local, needed, {})
+        return Slices(every, first, first + sizes, follow, part, local, needed, {})
 
     def read(self, layout: PackLayout) -> tuple[NDArray[Any], list[int]]:
         """The tokens of these rows and one more, and the token after each piece whose document continues."""
@@ -88,10 +87,10 @@ class Tokens:
         """One copy of each piece, all in one call: the processor then waits for many pieces of memory at once."""
         views = slices.views or self._views(layout, slices)
         these = layout.sequences
-        each = zip(slices.part[these], slices.begin[these], slices.end[these], strict=True)
+        each = zip(slices.part[these].tolist(), slices.begin[these].tolist(), slices.end[these].tolist(), strict=True)
         rows = [views[part][begin:end] for part, begin, end in each]
         rows.append(views[PADDING][:1])
-        after = [views[slices.part[s]][slices.end[s]] for s in slices.follow[layout.follow]]
+        after = [views[int(slices.part[s])][slices.end[s]] for s in slices.follow[layout.follow]]
         return np.frombuffer(bytearray().join(rows), self.dtype), after
 
     def _views(self, layout: PackLayout, slices: Slices) -> dict[int, memoryview]:
