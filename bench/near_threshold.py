@@ -5,6 +5,9 @@ python -m bench near_threshold
 A batch computes for 0.05 to 2 ms in NumPy, and so does the trainer between two batches. The loaders take turns in one
 process, after the batches in which `threads=None` decides; a figure is the least cost of a turn beside the least of
 `threads=0`. A second loader without threads shows what the machine's other load does to such a figure.
+
+Threads compute batches before they are taken: processor time is that of a unit of work, which is counted, and the time
+is of turns in which about as many batches were computed as taken.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from bench.common import judge, save, table
 
 COSTS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 1.0, 2.0)  # milliseconds of a batch
 LOADERS: dict[str, int | None] = {"0": 0, "0 again": 0, "1": 1, "None": None}
-DECIDING, AHEAD, BATCHES, TURNS, MOST = 100, 100, 40, 4, 1.03
+DECIDING, AHEAD, BATCHES, TURNS, MOST = 100, 100, 40, 6, 1.03
+BALANCED = 0.1  # turns in which threads computed fewer batches by more than this part lived on those made before
 
 
 class Work:
@@ -32,6 +36,7 @@ class Work:
 
     def __init__(self, milliseconds: float) -> None:
         self.numbers = np.random.default_rng(0).random(1_000)
+        self.calls = 0  # counted with the GIL held, and not exactly if threads take turns in the middle
         took = []
         for _ in range(200):
             began = time.perf_counter()
@@ -42,6 +47,7 @@ class Work:
     def __call__(self, record: Any = None) -> Any:
         for _ in range(self.repeats):
             np.sort(self.numbers)
+        self.calls += 1
         return record
 
 
@@ -50,20 +56,28 @@ def measure(cost: float) -> dict[str, tuple[float, float]]:
     work = Work(cost)
     pipeline = ps.from_arrays({"x": np.arange(1_000_000)}).map(work, version="1").batch(1)
     runs = {name: iter(pipeline.to_numpy(threads=threads)) for name, threads in LOADERS.items()}
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in runs}
     for turn in range(TURNS + 1):
         for name, run in runs.items():
             for _ in islice(run, AHEAD if turn else DECIDING):  # threads have made some while others had their turn
                 work()
-            cpu, wall = time.process_time(), time.perf_counter()
+            calls, cpu, wall = work.calls, time.process_time(), time.perf_counter()
             for _ in islice(run, BATCHES if turn else 0):
                 work()
             if turn:
-                found[name].append((time.process_time() - cpu, time.perf_counter() - wall))
+                cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+                found[name].append((cpu / (work.calls - calls), wall, work.calls - calls))
     for run in runs.values():
         run.close()
-    least = {name: (min(c for c, _ in took), min(w for _, w in took)) for name, took in found.items()}
+    least = {name: _least(took) for name, took in found.items()}
     return {name: (cpu / least["0"][0], wall / least["0"][1]) for name, (cpu, wall) in least.items() if name != "0"}
+
+
+def _least(turns: list[tuple[float, float, int]]) -> tuple[float, float]:
+    """The least processor time of a unit of work, and the least time of a turn that computed what it took."""
+    enough = max(calls for _, _, calls in turns) * (1 - BALANCED / 2)
+    enough = min(enough, 2 * BATCHES * (1 - BALANCED / 2))
+    return min(cpu for cpu, _, _ in turns), min(wall for _, wall, calls in turns if calls >= enough)
 
 
 def run() -> dict[str, Any]:
