@@ -83,7 +83,23 @@ def _numbers(value: Any) -> Iterator[Any]:
         yield value
 
 
-_FIX = "return one type in every row, such as float(x), so that {name!r} is the same in every batch"
+_FIX = "return one type in every row, such as {cast}, so that {name!r} is the same in every batch"
+
+
+class MixedTypes(UsageError):
+    """Values of two types in one column; `row` is the first row that differs from those before it."""
+
+    row: int
+
+    def __init__(
+        self, name: str, got: str, row: int, *, numbers: bool = True, after: str = "", fix: str = _FIX
+    ) -> None:
+        super().__init__(
+            f"{'numbers' if numbers else 'values'} of one type in column {name!r}{after}",
+            got=got,
+            fix=fix.format(name=name, cast="float(x)" if numbers else "str(x), or -1 for None"),
+        )
+        self.row = row
 
 
 def one_type(name: str, arrays: Mapping[int, NDArray[Any]], fix: str = _FIX) -> None:
@@ -101,8 +117,4 @@ def one_type(name: str, arrays: Mapping[int, NDArray[Any]], fix: str = _FIX) -> 
         if first is None:
             first = row, array.dtype
         elif array.dtype != first[1]:
-            raise UsageError(
-                f"numbers of one type in column {name!r}",
-                got=f"{first[1]} in row {first[0]}, {array.dtype} in row {row}",
-                fix=fix.format(name=name),
-            )
+            raise MixedTypes(name, f"{first[1]} in row {first[0]}, {array.dtype} in row {row}", row, fix=fix)

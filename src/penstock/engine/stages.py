@@ -117,7 +117,7 @@ class Apply:
     def __call__(self, batch: BatchInProgress) -> None:
         batch.columns = self.step.apply(batch.columns, batch.picks, self.base)
         if self.types is not None:
-            self.types.check(batch.columns)
+            batch.columns = self.types.check(batch.columns)
 
 
 class CountPlanned:

@@ -11,6 +11,7 @@ from penstock.plan.branches import Combined, Concat, Interleave, Mix, Stop, Zip,
 from penstock.plan.build import build
 from penstock.plan.definition import Definition, class_names
 from penstock.sources.base import PipelineLike
+from penstock.steps.branches import Branches
 from penstock.steps.interleave import AtEnd
 
 
@@ -91,8 +92,9 @@ def _combined(origin: Combined) -> Definition:
     first = origin.branches[0]
     sharded = any(branch.sharded for branch in origin.branches)
     made = Definition(origin, (), first.rank, first.world, sharded)
-    if not isinstance(origin, Mix):
-        build(made)
+    root = build(made).root
+    if isinstance(root, Branches):
+        root.compare_schemas()
     return made
 
 

@@ -6,7 +6,8 @@ A step says which child each position comes from, and which row of it (`place`);
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Column, Columns, scatter
-from penstock.core.errors import BadRecords, UsageError, UserCodeError
+from penstock.core.errors import BadRecords, PenstockError, UsageError, UserCodeError
+from penstock.core.signals import surface
 from penstock.steps.facts import Bounds, RowFacts
 from penstock.steps.node import Fetched, Node, Reads, SourceNode
 from penstock.steps.picks import I64, Epoch, Picks, rows_at
@@ -63,6 +65,8 @@ class Branches(Node):
         self._types: dict[str, tuple[str, Node]] = {}  # of these columns, and the source that they are from
         self._compared = bytearray(len(self.children))  # sources whose columns were compared with these
 
+        self._all_compared = False
+
     def inputs(self) -> Sequence[Node]:
         return self.children
 
@@ -83,6 +87,8 @@ class Branches(Node):
     def fetch(self, picks: Picks) -> Fetched:
         parts: list[tuple[I64, Columns]] = []
         used = picks
+        if not self._all_compared and len(picks):
+            self._compare_first_rows()
         record, compared = picks.record, self._compared
         for k, places in self._numbered(picks):
             child = self.children[k]
@@ -113,20 +119,42 @@ class Branches(Node):
         kept = [(np.searchsorted(places, where), columns) for where, columns in parts]
         return Fetched(scatter(kept, len(places)) if kept else {}, used.rows(places))
 
+    def schema(self) -> Callable[[], Columns] | None:
+        known = [child.schema() for child in self.children]
+        return None if None in known else known[0]
+
+    def compare_schemas(self) -> None:
+        """Compares the types of columns of all children that know them, before any record is read."""
+        for child in self.children:
+            schema = child.schema()
+            if schema is not None and (columns := schema()):
+                self._check_types(columns, child)
+
+    def _compare_first_rows(self) -> None:
+        """Compares what the function of each child makes of its first row, so that no order of reading hides one."""
+        self._all_compared = True
+        if self.schema() is not None:
+            return  # compared when the pipelines were combined
+        self.compare_schemas()
+        for k, child in enumerate(self.children):
+            if self._compared[k] or child.facts.certain or child.facts.rejects or child.size == 0:
+                continue
+            first = child.pick(np.zeros(1, np.int64), 0)
+            if first.leaf is None:
+                first = replace(first, leaf=np.array([self.first[k]]))
+            try:
+                columns, used = child.fetch(first)
+            except PenstockError as error:
+                surface(error)
+                continue  # this row is not asked for: it is reported when it is
+            if len(used):
+                self._check_columns(columns, child)
+
     def _check_columns(self, columns: Columns, child: Node) -> None:
         """All children must have the same columns, also where their rows are never in the same batch."""
+        self._check_types(columns, child)
         if self._names is None:
             self._names = dict.fromkeys(sorted(columns))
-        for name, column in columns.items():
-            found = self._final_type(name, column)
-            known, source = self._types.setdefault(name, (found, child))
-            fixed = isinstance(source, SourceNode) and isinstance(child, SourceNode)  # in all of their rows
-            if known != found and (fixed or "object" not in (known, found)):
-                raise UsageError(
-                    f"column {name!r} of one type from every source of {self.noun}",
-                    got=f"{known} from source {self.children.index(source)}, {found} from {self.children.index(child)}",
-                    fix=f"bring it to one type with .map(), such as float(record[{name!r}]), or .drop() it",
-                )
         if columns.keys() != self._names.keys():
             raise UsageError(
                 f"the same columns from every source of {self.noun}: {list(self._names)}",
@@ -134,9 +162,22 @@ class Branches(Node):
                 fix=_same_columns(self._names.keys() & columns.keys()),
             )
 
+    def _check_types(self, columns: Columns, child: Node) -> None:
+        for name, column in columns.items():
+            found = self._final_type(name, column)
+            known, source = self._types.setdefault(name, (found, child))
+            if known != found:
+                raise UsageError(
+                    f"column {name!r} of one type from every source of {self.noun}",
+                    got=f"{known} from source {self.children.index(source)}, {found} from {self.children.index(child)}",
+                    fix=f"bring it to one type with .map(), such as float(record[{name!r}]), or .drop() it",
+                )
+
     def _final_type(self, name: str, column: Column) -> str:
         """The type of a column in a batch. Token ids, and other unsigned integers, all become that of `ids=`."""
         dtype = column.dtype
+        if dtype.kind == "O" and len(column) and isinstance(column[0], np.ndarray):
+            dtype = column[0].dtype  # of several shapes; those of one shape are stacked
         ids = dtype.kind in "iu" if name in self.facts.ids else dtype.kind == "u" and dtype.itemsize > 1
         return "ids" if ids else str(dtype)
 

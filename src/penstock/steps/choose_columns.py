@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -135,6 +135,10 @@ class _Chosen(ContentNode):
         facts = self.facts
         plain = all(step.ids(frozenset({name})) == {name} for name in _TOKENS & facts.ids)
         self.facts = replace(facts, ids=step.ids(facts.ids), own_labels=facts.own_labels and plain)
+
+    def schema(self) -> Callable[[], Columns] | None:
+        below = self.child.schema()
+        return None if below is None else lambda: self.step.choose(below(), self.facts.unread)
 
     def open(self, picks: Picks, compact: bool = False) -> Read:
         read = self.child.open(picks)

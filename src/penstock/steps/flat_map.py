@@ -25,7 +25,14 @@ from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import I64, Picks, row_keys
 from penstock.steps.renumbered import Renumbered, own_picks, refuse_rejected
 from penstock.steps.replacement import locate, rows_asked
-from penstock.steps.user_functions import check_function, each_row, failed_on_row, function_name, has_parameter
+from penstock.steps.user_functions import (
+    check_function,
+    each_row,
+    failed_on_row,
+    function_name,
+    has_parameter,
+    naming_rows,
+)
 
 FlatFunction = Callable[..., Any]
 
@@ -133,7 +140,8 @@ class _FlatMapped(Renumbered):
                 made = self._records(columns, used, found[:, 0])
         number = (picks.record - self._first(parent)).tolist()
         rows = [made[u][n] for u, n in zip(which.tolist(), number, strict=True)]
-        return Fetched(self.types.check(from_rows(rows)), picks)
+        with naming_rows(self, picks):
+            return Fetched(self.types.check(from_rows(rows)), picks)
 
     def _records(self, columns: Columns, used: Picks, parent: I64) -> list[Sequence[dict[str, Any]]]:
         keys = row_keys(self.base, used) if self.random else None

@@ -18,7 +18,14 @@ from penstock.steps.base import Context, Step
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks, row_keys
 from penstock.steps.replacement import locate, rows_asked
-from penstock.steps.user_functions import check_function, each_row, failed_on_row, function_name, has_parameter
+from penstock.steps.user_functions import (
+    check_function,
+    each_row,
+    failed_on_row,
+    function_name,
+    has_parameter,
+    naming_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class _Mapped(ContentNode):
         columns, used = self.child.fetch(picks)
         if not len(used):
             return Fetched({}, used)
-        with rows_asked(picks, used):
+        with rows_asked(picks, used), naming_rows(self.child, used):
             return Fetched(self.types.check(from_rows(self._rows(columns, used))), used)
 
     def _rows(self, columns: Columns, used: Picks) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from penstock.steps.base import BatchStep, Context
 from penstock.steps.facts import RowFacts
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks, row_keys
-from penstock.steps.user_functions import check_function, failed_on_block, function_name, has_parameter
+from penstock.steps.user_functions import check_function, failed_on_block, function_name, has_parameter, naming_rows
 
 
 @runtime_checkable
@@ -98,7 +98,10 @@ class _MappedBlocks(ContentNode):
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
-        return Fetched(self.types.check(self.step.apply(columns, used, self.base)) if len(used) else {}, used)
+        if not len(used):
+            return Fetched({}, used)
+        with naming_rows(self.child, used):
+            return Fetched(self.types.check(self.step.apply(columns, used, self.base)), used)
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         """Also what a function drew that can say so, like `Augment`."""

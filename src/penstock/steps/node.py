@@ -89,6 +89,10 @@ class Node(ABC):
     def reads(self, picks: Picks) -> Iterator[Reads]:
         """What these rows read of each source, from the plan alone; a rejected record reads more."""
 
+    def schema(self) -> Callable[[], Columns] | None:
+        """Returns the columns without a row, where their types are known before any record is asked for."""
+        return None
+
     def left_out(self) -> dict[str, int]:
         """Counts of what an epoch leaves out, by kind and reason: `documents_dropped`, `tokens_cut`, ..."""
         return {}
@@ -155,6 +159,9 @@ class SourceNode(Node):
 
     def fetch(self, picks: Picks) -> Fetched:
         return Fetched(self.columns_of(picks.record), picks)
+
+    def schema(self) -> Callable[[], Columns] | None:
+        return lambda: self.columns_of(np.empty(0, np.int64))
 
     def columns_of(self, records: I64) -> Columns:
         """The columns of these records."""
@@ -233,6 +240,9 @@ class WrapperNode(Node):
 
     def inputs(self) -> Sequence[Node]:
         return (self.child,)
+
+    def schema(self) -> Callable[[], Columns] | None:
+        return None if self.changes_rows else self.child.schema()
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return self.child.pick(position, epoch)

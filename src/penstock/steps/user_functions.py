@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.core.errors import UsageError, UserCodeError
+from penstock.core.exact import MixedTypes
 from penstock.core.signals import raised_by_handler
 from penstock.steps.node import Node
 from penstock.steps.picks import Picks
@@ -58,6 +60,17 @@ def failed_on_row(node: Node, picks: Picks, i: int, function: Any, verb: str, er
     problem.row = i
     locate(problem, node, picks)
     return problem
+
+
+@contextmanager
+def naming_rows(node: Node, picks: Picks) -> Iterator[None]:
+    """Inside, an error about values of two types names the record of `picks` that differs from those before it."""
+    try:
+        yield
+    except MixedTypes as error:
+        place = node.explain(picks.rows(slice(error.row, error.row + 1)))
+        error.where = ", ".join(f"{name} {value}" for name, value in place.items())
+        raise
 
 
 def failed_on_block(picks: Picks, function: Any, verb: str, error: Exception) -> UserCodeError:
