@@ -114,23 +114,23 @@ def test_what_cannot_be_read_ahead_is_left_to_the_reader():
         waits.wait(10)
         raise StorageError("an answer", got="none")
 
-    fetch = ranges.claim([(0, 0, 3), (1, 0, 3)], 5, fail)
+    fetch = ranges.claim(np.array([(0, 0, 3), (1, 0, 3)]), 5, fail)
     thread = threading.Thread(target=fetch)
     thread.start()
     threading.Timer(0.2, waits.set).start()
-    assert ranges.take([(1, 0, 3), (0, 0, 3)]) == [None, None]
+    assert ranges.take(np.array([(1, 0, 3), (0, 0, 3)])) == [None, None]
     thread.join(10)
     assert ranges.size == 0 and not ranges._held
 
 
 def test_ranges_are_kept_for_each_of_their_readers_and_dropped_when_their_steps_are_over():
     ranges = RangesAhead()
-    assert ranges.claim([(0, 0, 2), (0, 0, 2)], 4, lambda keys: [b"ab"] * len(keys))() == 2
-    assert ranges.claim([(0, 0, 2), (0, 5, 6)], 9, lambda keys: [b"c"] * len(keys))() == 1
+    assert ranges.claim(np.array([(0, 0, 2), (0, 0, 2)]), 4, lambda keys: [b"ab"] * len(keys))() == 2
+    assert ranges.claim(np.array([(0, 0, 2), (0, 5, 6)]), 9, lambda keys: [b"c"] * len(keys))() == 1
     assert ranges.size == 3
     assert pickle.loads(pickle.dumps(ranges)).size == 0
     ranges.forget(9)
-    assert ranges.take([(0, 0, 2), (0, 0, 2)]) == [b"ab", None]
+    assert ranges.take(np.array([(0, 0, 2), (0, 0, 2)])) == [b"ab", None]
     ranges.forget()
     assert ranges.size == 0
 

@@ -17,7 +17,7 @@ from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints
 from penstock.storage import filesystem
 from penstock.storage.file_ids import remember_id
 from penstock.storage.page_hashes import PageHashes
-from penstock.storage.ranges_ahead import Key, RangesAhead, nothing
+from penstock.storage.ranges_ahead import Ranges, RangesAhead, nothing
 from penstock.storage.scattered import read_scattered
 
 _SCANS = 4
@@ -141,17 +141,16 @@ def read_remote(
 
 
 def claim_remote(
-    wanted: Sequence[Wanted], paths: Sequence[str], stamps: Sequence[filesystem.Stamp], indexes: Sequence[Index],
+    ranges: Ranges, paths: Sequence[str], stamps: Sequence[filesystem.Stamp], indexes: Sequence[Index],
     options: filesystem.Options, ahead: RangesAhead | None, step: int,
 ) -> Callable[[], int]:  # fmt: skip
     """Readers of these ranges wait for the call of the result, which reads them."""
 
-    def read(keys: list[Key]) -> list[bytes]:
-        each = [Wanted(one.file, ranges=[key[1:] for key in keys if key[0] == one.file]) for one in wanted]
-        return read_remote(each, paths, stamps, indexes, options)
+    def read(ranges: Ranges) -> list[bytes]:
+        files, starts, stops = ranges.T
+        return read_scattered(paths, stamps, files, starts, stops, options, [index.pages for index in indexes])
 
-    keys = [(one.file, *span) for one in wanted for span in one.ranges]
-    return nothing if ahead is None else ahead.claim(keys, step, read)
+    return nothing if ahead is None else ahead.claim(ranges, step, read)
 
 
 def record_of(data: bytes, paragraph: bool) -> bytes:

@@ -308,8 +308,11 @@ class LineFiles:
 
     def claim_ahead(self, indices: NDArray[np.int64], step: int) -> Callable[[], int]:
         """Requests these records before they are read, see `sources.base.RowsAheadSource`."""
-        wanted = [one for one in self._spans(indices, []).by_file() if self._paged(one.file)]
-        return claim_remote(wanted, self.paths, self.stamps, self.index, self.options, self.ahead, step)
+        found = self._spans(indices, [])
+        files, place = np.unique(found.files, return_inverse=True)
+        found = found[np.array([self._paged(file) for file in files.tolist()], bool)[place]]
+        ranges = np.column_stack((found.files, found.starts, found.stops))
+        return claim_remote(ranges, self.paths, self.stamps, self.index, self.options, self.ahead, step)
 
     @property
     def range_unit(self) -> int:

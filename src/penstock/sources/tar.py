@@ -30,8 +30,8 @@ from penstock.sources.names import Names
 from penstock.sources.tar_index import TarIndex, indexes_of
 from penstock.sources.tar_records import NO_RECORDS
 from penstock.storage import filesystem
-from penstock.storage.ranges_ahead import Key, RangesAhead, nothing
-from penstock.storage.scattered import keys_of, read_scattered
+from penstock.storage.ranges_ahead import Ranges, RangesAhead, nothing
+from penstock.storage.scattered import read_scattered
 
 
 class TarShards:
@@ -177,12 +177,12 @@ class TarShards:
         indices = np.asarray(indices, np.int64)
         numbers, table = self._spans(self._remote(indices))
 
-        def read(keys: list[Key]) -> list[bytes]:
-            files, starts, stops = np.array(keys, np.int64).reshape(-1, 3).T
+        def read(ranges: Ranges) -> list[bytes]:
+            files, starts, stops = ranges.T
             return read_scattered(self.paths, self.stamps, files, starts, stops, self.options)
 
-        keys = keys_of(self._shard[numbers], table[:, 0], table[:, 1])
-        return nothing if self.ahead is None else self.ahead.claim(keys, step, read)
+        ranges = np.column_stack((self._shard[numbers], table))
+        return nothing if self.ahead is None else self.ahead.claim(ranges, step, read)
 
     def _read_shard(
         self, shard: int, indices: NDArray[np.int64], rows: NDArray[np.int64], values: list[list[bytes] | None],

@@ -16,7 +16,7 @@ from penstock.storage.coalesce import coalesce
 from penstock.storage.object_reader import is_tag
 from penstock.storage.object_requests import Read, read_many
 from penstock.storage.page_hashes import PageHashes, is_md5
-from penstock.storage.ranges_ahead import Key, RangesAhead
+from penstock.storage.ranges_ahead import RangesAhead
 from penstock.storage.sizes import PAGE
 
 I64 = NDArray[np.int64]
@@ -33,7 +33,7 @@ def read_scattered(
     StorageError if they stay so. What is in `ahead` is taken from there.
     """
     if ahead is not None:
-        taken = ahead.take(keys_of(files, starts, stops))
+        taken = ahead.take(np.column_stack((files, starts, stops)))
         left = np.flatnonzero([data is None for data in taken])
         if len(left) < len(files):
             rest = iter(read_scattered(paths, stamps, files[left], starts[left], stops[left], options, hashes))
@@ -79,11 +79,6 @@ def read_scattered(
         (data,) = filesystem.read_ranges(read.url, [(read.start, read.stop or 0)], options)
         take([(number, memoryview(data))])
     return out
-
-
-def keys_of(files: I64, starts: I64, stops: I64) -> list[Key]:
-    """These ranges as `RangesAhead` knows them."""
-    return list(zip(files.tolist(), starts.tolist(), stops.tolist(), strict=True))
 
 
 def read_objects(
