@@ -214,6 +214,19 @@ def test_a_file_that_is_cut_is_no_bad_record(folder: Path, tmp_path: Path) -> No
     assert loader.ledger.total == 0
 
 
+@pytest.mark.parametrize("cut", [5, 60_000])
+def test_an_array_record_file_that_is_cut_is_no_bad_record(folder: Path, tmp_path: Path, cut: int) -> None:
+    """TFDS opens a file when it reads the first record of it: all records of one that was cut seemed to be bad."""
+    out = tmp_path / "penstock_toy" / "en" / "1.0.0"
+    shutil.copytree(folder, out)
+    file = next(out.glob("*train*array_record*"))
+    loader = ps.from_tfds(out, split="train").skip_errors().batch(1).to_numpy(threads=0)
+    os.truncate(file, file.stat().st_size - cut)
+    with pytest.raises(DataError, match=f"(?s)ArrayRecord file.*where: .*{re.escape(file.name)}"):
+        next(iter(loader))
+    assert loader.ledger.total == 0
+
+
 def test_names_resolve(data_dir: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
@@ -329,7 +342,7 @@ DAMAGE = {
     "bad features": "not JSON",
     "unknown feature": "a TFDS dataset that can be read",
     "foreign class": "features that TFDS itself defines(.|\n)*'os.path.Thing'",
-    "empty file": "a TFDS dataset that can be read|at least one record",
+    "empty file": "an ArrayRecord file",
     "unknown format": "a TFDS dataset that can be read",
 }
 

@@ -24,6 +24,7 @@ from penstock.core.columns import Column, Columns, Ragged, stack, strings
 from penstock.core.errors import BadRecords, DataError, FileMissing, PenstockError, RecordError, StoreError, UsageError
 from penstock.core.optional import need
 from penstock.core.signals import surface
+from penstock.sources.array_record import ArrayRecordFiles
 from penstock.sources.formats import Options
 from penstock.sources.tfds_folders import prepared_folder
 from penstock.sources.tfrecord import RecordFiles
@@ -153,7 +154,15 @@ class TFDSource:
         except StoreError:  # a file was cut: no record's fault
             raise
         except DataError as error:
+            self._check_whole(asked)
             return [error] if len(numbers) == 1 else [one for i in asked for one in self._bytes(i[None])]
+
+    def _check_whole(self, asked: NDArray[np.int64]) -> None:
+        """Raises where a file of these records was cut or cannot be opened: that is no record's fault."""
+        if self.info.file_format.value == "array_record":
+            firsts = np.cumsum([0, *(take for _, _, take in self._spans())])
+            for file in np.unique(np.searchsorted(firsts, asked, side="right") - 1).tolist():
+                ArrayRecordFiles(self._spans()[file][0])
 
     def _decode(self, data: Any) -> dict[str, Any]:
         if isinstance(data, DataError):
