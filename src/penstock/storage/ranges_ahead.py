@@ -20,7 +20,7 @@ I64 = NDArray[np.int64]
 Ranges = NDArray[np.int64]
 """A row for each range: file, start, stop."""
 
-_START_BITS = 44  # ranges are ordered by one number; two that share it are told apart, or read by the reader
+_START_BITS = 44  # ranges are ordered by one number; two that share it are compared in full, or read by the reader
 
 
 class _Held:
