@@ -72,7 +72,13 @@ class RowDataset(_Rows, data.Dataset):  # type: ignore[misc]
 
 
 class RowStream(_Rows, data.IterableDataset):  # type: ignore[misc]
-    """The rows in order, divided among the workers of a DataLoader in turns."""
+    """The rows in order, divided among the workers of a DataLoader in turns.
+
+    It has a length if the pipeline has an end: trainers find the epoch of a checkpoint by it.
+    """
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = data.get_worker_info()

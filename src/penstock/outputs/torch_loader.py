@@ -88,7 +88,9 @@ class TorchLoader(Loader[Any], data.DataLoader):  # type: ignore[misc]
         if self._ranges.size is None:  # one endless epoch
             self._move(batches)
             return True
-        self.seek_epoch(self.epoch if epoch is None else epoch)
+        if epoch is None:  # nothing to skip after the last batch of an epoch: the next one, as a `for` would begin it
+            epoch = self.epoch if batches else self._ranges.at(self._step).epoch
+        self.seek_epoch(epoch)
         end = self._ranges.epoch_end(self._step)
         self._move(self._step + batches if end is None else min(self._step + batches, end))
         return end is None or self._step < end

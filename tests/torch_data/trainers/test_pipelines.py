@@ -85,6 +85,44 @@ def test_skip_first_batches_counts_from_the_start_of_the_epoch() -> None:
     assert list(accelerator.skip_first_batches(loader, 10)) == []
 
 
+def test_a_checkpoint_after_the_last_batch_of_an_epoch_resumes_in_the_next(tmp_path: Path) -> None:
+    """As Accelerate's examples resume: the epoch and the batches to skip are computed from the number of steps."""
+    from accelerate import Accelerator
+
+    def train_loop(stop: int, resume: int = 0) -> list[Any]:
+        accelerator = Accelerator(cpu=True)
+        loader = accelerator.prepare(windows().to_torch())
+        if resume:
+            accelerator.load_state(str(tmp_path / str(resume)))
+        seen = []
+        for epoch in range(resume // len(loader), 2):
+            begins = resume and epoch == resume // len(loader)
+            batches = accelerator.skip_first_batches(loader, resume % len(loader)) if begins else loader
+            for batch in batches:
+                seen.append(batch["input_ids"].tolist())
+                if resume + len(seen) == stop:
+                    accelerator.save_state(str(tmp_path / str(stop)))
+                    return seen
+        return seen
+
+    expected = train_loop(0)
+    assert len(expected) == STEPS
+    for stop in (3, 9, 10, 11, 19):
+        assert train_loop(stop) + train_loop(0, resume=stop) == expected, stop
+
+
+@pytest.mark.parametrize("stop", [5, 11, 17])
+def test_hf_trainer_with_an_iterable_dataset(tmp_path: Path, stop: int) -> None:
+    """Its length says in which epoch a checkpoint is; without one the Trainer skipped over the first epoch only."""
+    rows = ps.open_tokens(TOKENS).windows(16).shuffle(seed=3)
+    expected = train(tmp_path / "all", train_dataset=rows.to_dataset("iterable"))
+    epochs = [sorted(row[0] for batch in expected[part] for row in batch) for part in (slice(0, 11), slice(11, None))]
+    assert len(expected) == 22 and epochs[0] == epochs[1] and expected[:11] != expected[11:]
+    first = train(tmp_path / "run", stop, train_dataset=rows.to_dataset("iterable"))
+    rest = train(tmp_path / "run", stop, resume=True, train_dataset=rows.to_dataset("iterable"))
+    assert first + rest == expected
+
+
 def test_hf_trainer_with_a_dataset_of_rows(tmp_path: Path) -> None:
     rows = ps.open_tokens(TOKENS).windows(16)
     expected = train(tmp_path / "all", train_dataset=rows.to_dataset())
@@ -106,6 +144,25 @@ def test_keras_fit_and_evaluate() -> None:
     history = model.fit(loader, steps_per_epoch=8, epochs=4, verbose=0, shuffle=False).history["loss"]
     assert len(history) == 4 and history[-1] < history[0]
     assert model.evaluate(rows.batch(8).to_torch().as_tuples("x", "y"), steps=8, verbose=0)[1] > 0.8
+
+
+def test_keras_takes_an_epoch_for_an_epoch_and_the_state_is_that_of_the_last_batch() -> None:
+    import keras
+
+    x = np.arange(64, dtype=np.float32)
+    rows = ps.from_arrays({"x": x[:, None] / 64, "y": x / 64}).shuffle(seed=1).batch(8)
+    loader = rows.to_torch().as_tuples("x", "y")
+    steps: list[int] = []
+    noted = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs=None: steps.append(loader.step))
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    model.fit(loader, epochs=2, verbose=0, callbacks=[noted], shuffle=False)
+    assert steps == list(range(1, 17))
+    endless = ps.from_arrays({"x": x[:, None] / 64, "y": x / 64}).shuffle(seed=1).repeat().batch(8)
+    for output in (endless.to_numpy(), endless.to_jax()):
+        pairs = output.as_tuples("x", "y")
+        model.fit((pair for pair in pairs), steps_per_epoch=8, epochs=2, verbose=0, shuffle=False)
+        assert pairs.step == 16
 
 
 def test_trl_sft_trainer(tmp_path: Path) -> None:
