@@ -70,6 +70,7 @@ def test_read_as_tarfile_reads_it(tmp_path: Path, name: str) -> None:
     [
         (archive(with_global("size"), header("0.txt", 4) + padded(b"zero")), "a global header without names or sizes"),
         (archive(header("d", 4, b"5") + padded(b"zero"), header("0.txt", 0)), "folders without content"),
+        (archive(v7("d.txt/", 4) + padded(b"zero"), header("0.txt", 0)), "folders without content"),
         (ODD["v7"][:-1024], "cut short"),
         (ODD["v7"] + b"x", "a header was erased"),
     ],

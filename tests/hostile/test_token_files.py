@@ -20,6 +20,7 @@ from penstock.sources.dolma import open_dolma
 from penstock.sources.megatron import open_megatron
 from penstock.sources.nanogpt import open_nanogpt
 from tests.hostile.fuzzing import fuzz
+from tests.hostile.test_tar import archive, header, padded
 
 TOKENS = np.arange(5000, dtype=np.uint16)
 
@@ -56,6 +57,9 @@ FOREIGN = {
     "gzip": (gzip.compress(TOKENS.tobytes() * 3), "gzip data"),
     "Parquet": (parquet(), r"penstock\.read_parquet\(path\)"),
     "safetensors": (struct.pack("<Q", 20) + b'{"__metadata__": {} }' + bytes(3), "safetensors"),
+    "Japanese text": ("日本語のテキストです。\n".encode() * 9, "text: "),
+    "Russian text": ("Это текст, а не числа.\n".encode() * 60, "text: "),
+    "tar": (archive(header("a.txt", 4) + padded(b"text")), r"a tar archive"),
     "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(24), "HDF5"),
 }
 
@@ -67,7 +71,7 @@ def test_a_foreign_header_is_refused(tmp_path: Path, name: str, opener: Any) -> 
     path = tmp_path / "a.bin"
     path.write_bytes(data)
     with pytest.raises(StoreError, match=f"(?s)a bare array of tokens.*{text}") as caught:
-        opener(path, dtype="uint8")
+        opener(path, dtype="uint16" if "text" in name else "uint8")
     assert str(path) in str(caught.value)
 
 

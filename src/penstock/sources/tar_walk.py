@@ -51,9 +51,13 @@ def walk(file: BinaryIO, path: str, total: int, limits: Limits) -> Iterator[Memb
     source = _Input(file, path, total)
     heads: list[bytes] = []  # the headers of the next member
     longer: dict[str, str] = {}
+    awaited = False  # a member, of which the header before said something
     while True:
         block = source.take(BLOCK, at)
         if block == _ZERO:
+            if awaited:
+                got = "the end of the archive"
+                raise _bad(path, at, "the member of an extended header", got, "write or fetch the archive again")
             _check_end(source, path, at)
             return
         count += 1
@@ -61,23 +65,15 @@ def walk(file: BinaryIO, path: str, total: int, limits: Limits) -> Iterator[Memb
             raise _bad(path, at, f"at most {MAX_MEMBERS:,} members", "more", "split the archive into shards")
         name, size, kind = _parse(block, path, at)
         heads.append(block)
-        if kind in (b"x", b"g", b"L", b"K"):
+        awaited = kind in (b"x", b"L", b"K") or (awaited and kind == b"g")
+        if awaited or kind == b"g":
             if size > limits.tar_header_bytes:
                 raise _bad(
                     path, at, f"extended headers of at most {limits.tar_header_bytes:,} bytes", f"{size:,} bytes"
                 )
             body = source.take(_padded(size), at + BLOCK)
             heads.append(body)
-            if kind == b"x":
-                longer |= _pax(body[:size], path, at)
-            elif kind == b"g" and not _HARMLESS.issuperset(
-                field.partition(".")[0] for field in _pax(body[:size], path, at)
-            ):
-                raise _bad(
-                    path, at, "a global header without names or sizes", repr(body[:40]), "write the archive again"
-                )
-            elif kind == b"L":
-                longer["path"] = body[:size].rstrip(b"\0").decode("utf-8", "surrogateescape")
+            _extend(longer, kind, body[:size], path, at)
             at += BLOCK + len(body)
             continue
         if longer:
@@ -86,6 +82,8 @@ def walk(file: BinaryIO, path: str, total: int, limits: Limits) -> Iterator[Memb
             if any(field.startswith("GNU.sparse") for field in longer):
                 kind = b"S"
             longer = {}
+        if kind == b"\0" and name.endswith("/"):
+            kind = b"5"  # how the oldest format marks a folder
         _check_member(name, kind, path, at)
         if kind == b"5" and size:
             raise _bad(path, at, "folders without content", f"{name!r} of {size:,} bytes", "write the archive again")
@@ -213,6 +211,25 @@ def _pax(body: bytes, path: str, at: int) -> dict[str, str]:
         out[field.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
         body = body[length:]
     return out
+
+
+def _extend(longer: dict[str, str], kind: bytes, body: bytes, path: str, at: int) -> None:
+    """Adds what an extended header says of the next member."""
+    if kind == b"x":
+        _once(longer, _pax(body, path, at), path, at)
+    elif kind == b"L":
+        _once(longer, {"path": body.rstrip(b"\0").decode("utf-8", "surrogateescape")}, path, at)
+    elif kind == b"g" and not _HARMLESS.issuperset(field.partition(".")[0] for field in _pax(body, path, at)):
+        raise _bad(path, at, "a global header without names or sizes", repr(body[:40]), "write the archive again")
+
+
+def _once(longer: dict[str, str], more: dict[str, str], path: str, at: int) -> None:
+    """Adds what another extended header says of the next member. Of two that disagree, programs take either."""
+    for field in longer.keys() & more.keys() & {"path", "size"}:
+        if longer[field] != more[field]:
+            got = f"{longer[field][:60]!r} and {more[field][:60]!r}"
+            raise _bad(path, at, f"one {field} of a member in its extended headers", got, "write the archive again")
+    longer |= more
 
 
 def _pax_size(text: str, path: str, at: int) -> int:

@@ -6,6 +6,7 @@ with them by chance, and gzip, whose mark is short, is tried.
 
 from __future__ import annotations
 
+import codecs
 import os
 import zlib
 
@@ -37,7 +38,7 @@ _LLMC = {
     20240327: "a debug state of llm.c", 20240328: "a tokenizer of llm.c", 20240527: "an optimiser state of llm.c",
 }  # fmt: skip
 HEAD_BYTES = 1024
-_FEWEST_CHARACTERS = 64
+_FEWEST_BYTES = 64
 LLMC_TOKENS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}
 """Version and dtype of llm.c's token files, by their mark."""
 
@@ -55,6 +56,8 @@ def check_bare(path: str | os.PathLike[str], head: bytes, width: int, options: f
     length = int.from_bytes(head[:8], "little")
     if head[8:10] == b'{"' and length < 1 << 27:
         raise _foreign(path, "a safetensors file", _OTHER)
+    if head[257:262] == b"ustar":
+        raise _foreign(path, "a tar archive", "read_tar(path)")
     if width > 1 and _is_text(head):
         raise _foreign(path, f"text: {head[:24]!r}...", "read_text(path), read_jsonl(path)")
     index = os.path.splitext(os.fspath(path))[0] + ".idx"
@@ -67,9 +70,12 @@ def check_bare(path: str | os.PathLike[str], head: bytes, width: int, options: f
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether all bytes are printable: of tokens of two bytes or more, hundreds would all have to be so by chance."""
-    printable = all(32 <= byte < 127 or byte in b"\t\n\r" for byte in head)
-    return printable and len(head) >= _FEWEST_CHARACTERS
+    """Whether all of it is printable UTF-8: of tokens of two bytes or more, hundreds would have to be so by chance."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)  # a character cut off at the end is left out
+    except UnicodeDecodeError:
+        return False
+    return len(head) >= _FEWEST_BYTES and all(c.isprintable() or c.isspace() for c in text)
 
 
 def _inflates(head: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 The header is checked against the file: a `data` chunk longer than the file means a truncated file and raises
 (libsndfile would read it without an error). Sizes 0 and 0xFFFFFFFF are what programs write into pipes; there the rest
-of the file is data. Values equal libsndfile's float32 conversion.
+of the file is data, unless it is other chunks to its end. Values equal libsndfile's float32 conversion.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def walk(file: BinaryIO, where: str) -> WavInfo | None:
         if name == b"fmt ":
             fmt = _format(file.read(min(size, 40)), where)
         elif name == b"data":
-            return _data(fmt, at + 8, size, total, where)
+            return _data(fmt, at + 8, size or _unstated(file, at + 8, total), total, where)
         at += 8 + size + (size & 1)
     raise RecordError("a WAV with samples", got=f"{total:,} bytes without a data chunk", where=where)
 
@@ -77,12 +77,29 @@ def _format(body: bytes, where: str) -> tuple[int, int, str]:
     return rate, channels, kind
 
 
+def _unstated(file: BinaryIO, at: int, total: int) -> int:
+    """The length of samples that are said to be none: a pipe's, which did not know it, or none and other chunks."""
+    rest = total - at
+    for _ in range(_MAX_CHUNKS):
+        if at >= total:
+            return 0
+        file.seek(at)
+        head = file.read(8)
+        if len(head) < 8 or not all(32 <= byte < 127 for byte in head[:4]):
+            return rest
+        size = int.from_bytes(head[4:], "little")
+        at += 8 + size + (size & 1)
+        if at > total + 1:  # the last chunk need not be padded
+            return rest
+    return rest
+
+
 def _data(fmt: tuple[int, int, str] | None, offset: int, size: int, total: int, where: str) -> WavInfo | None:
     if fmt is None:
         raise RecordError("a WAV format chunk before the samples", got="none", where=where)
     rate, channels, kind = fmt
     available = total - offset
-    if size in (0, 0xFFFFFFFF):
+    if size == 0xFFFFFFFF:
         size = available
     if size > available:
         raise RecordError(
