@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench import common, peers
+from bench import common, peers, windows
 
 
 def test_a_peer_answers_calls_until_it_is_closed() -> None:
@@ -53,3 +53,14 @@ def test_a_missing_peer_is_printed_and_saved(
     common.save("two", {})
     assert list(json.loads((tmp_path / "one.json").read_text())["left out"]) == ["Some Peer"]
     assert json.loads((tmp_path / "two.json").read_text())["left out"] == {}
+
+
+def test_windows_run_without_grain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    monkeypatch.setattr(windows, "TOKENS", 200_000)
+    monkeypatch.setattr(windows, "find_spec", lambda name: None)
+    targets = windows.run(seconds=0.02, count=1)["targets"]
+    assert targets[0][0] == windows.BEST and targets[0][3].startswith("NOT MEASURED: without grain")
+    assert "left out: grain: it is not installed" in capsys.readouterr().out

@@ -173,26 +173,24 @@ def nothing_kept(verb: str, skipped: int, filtered: int) -> DataError:
     )
 
 
-def check_positions(definition: Definition, verb: str) -> None:
-    """Refuses a verb that counts positions after one that selects records, also inside of mixtures."""
-    selected = False
+def check_positions(definition: Definition, verb: str) -> str:
+    """Refuses a verb that counts positions after one that selects records, also inside of mixtures.
+
+    Returns the verb by which records at its end may still be rejected, "" if none: an exact filter has left them out.
+    """
+    selects = ""
     if isinstance(definition.origin, Combined):
         for branch in definition.origin.branches:
-            check_positions(branch, verb)
-        selected = any(_selects(branch) for branch in definition.origin.branches)
+            selects = check_positions(branch, verb) or selects
     for step in definition.steps:
-        if selected and step.by_position:
+        if step.exact:
+            selects = ""
+        elif selects and step.by_position:
             raise UsageError(
-                f"no .{step.name}() between .filter() and {verb}",
-                got=f".filter(...) and then .{step.name}(...)",
-                fix=f"put .{step.name}() after {verb}, to count what was kept, or before .filter()",
+                f"no .{step.name}() between .{selects}() and {verb}",
+                got=f".{selects}(...) and then .{step.name}(...)",
+                fix=f"put .{step.name}() after {verb} or before .{selects}(); or .filter(function, exact=True) before it",
             )
-        selected = (selected or step.selects) and not step.exact
-
-
-def _selects(definition: Definition) -> bool:
-    """Whether records may be rejected at its end, where no exact filter has left them out."""
-    selected = isinstance(definition.origin, Combined) and any(map(_selects, definition.origin.branches))
-    for step in definition.steps:
-        selected = (selected or step.selects) and not step.exact
-    return selected
+        elif step.selects:
+            selects = step.name
+    return selects
