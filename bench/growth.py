@@ -102,8 +102,11 @@ def lines(root: Path) -> tuple[list[Any], list[Any]]:
         path = root / f"{count}.jsonl"
         path.write_text("".join(json.dumps({"text": "word " * (i % 200)}) + "\n" for i in range(count)))
         data = path.stat().st_size / 1e9
-        index[count] = least_cpu(lambda path=path: len(JsonlFiles(path))) / data
-        bare[count] = least_cpu(lambda path=path: _count(path)) / data
+        turns = [
+            (least_cpu(lambda path=path: len(JsonlFiles(path)), 1), least_cpu(lambda path=path: _count(path), 1))
+            for _ in range(9)
+        ]
+        index[count], bare[count] = (min(times) / data for times in zip(*turns, strict=True))
     last = LINES[-1]
     return (
         [

@@ -189,7 +189,8 @@ def check_positions(definition: Definition, verb: str) -> str:
             raise UsageError(
                 f"no .{step.name}() between .{selects}() and {verb}",
                 got=f".{selects}(...) and then .{step.name}(...)",
-                fix=f"put .{step.name}() after {verb} or before .{selects}(); or .filter(function, exact=True) before it",
+                fix=f"put .{step.name}() after {verb} or before .{selects}(); or .filter(function, exact=True) before "
+                "it",
             )
         elif step.selects:
             selects = step.name
