@@ -15,6 +15,7 @@ import random
 import re
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,6 +58,9 @@ class Faults:
         return "", dice
 
 
+Twist = Callable[[str, str, str, bytes, bytes], Iterable[bytes] | None]
+"""Gets method, path, range, and the head and body of the real answer; returns the pieces of another one, or None."""
+
 USUAL = Faults(refuse=0.20, reset=0.05, stall=0.02, wrong=0.001, seed=1)
 
 
@@ -77,6 +81,7 @@ class FaultProxy:
     def __init__(self, upstream: str, faults: Faults = Faults()) -> None:  # noqa: B008 - frozen
         self._upstream = urlsplit(upstream)
         self.faults = faults
+        self.twist: Twist | None = None
         self.counts = Counts()
         self._seen: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
@@ -195,6 +200,15 @@ class FaultProxy:
             await client.drain()
             await asyncio.sleep(faults.stall_seconds if name == "stall" else 0.01)
             raise ConnectionResetError
+        if self.twist is not None:
+            twisted = self.twist(method, path, span, status, answer)
+            if twisted is not None:  # then the connection ends
+                for piece in twisted:
+                    client.write(piece)
+                    await client.drain()
+                    await asyncio.sleep(0.01)
+                client.close()
+                raise ConnectionResetError
         await self._send(client, status, answer, faults.rate)
 
     async def _send(self, client: asyncio.StreamWriter, status: bytes, answer: bytes, rate: float) -> None:

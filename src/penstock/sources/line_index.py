@@ -16,6 +16,7 @@ from penstock.sources.compressed import Stream
 from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints
 from penstock.storage import filesystem
 from penstock.storage.file_ids import remember_id
+from penstock.storage.object_reader import forget_beginning
 from penstock.storage.page_hashes import PageHashes
 from penstock.storage.ranges_ahead import Ranges, RangesAhead, nothing
 from penstock.storage.scattered import read_scattered
@@ -116,6 +117,7 @@ def scan_remote(
             found.pages = pages
             return found
         seen.add(pages.id)
+        forget_beginning(path)
     raise StorageError(
         "the same bytes each time that the file is read", got=f"{_SCANS} reads that all differ", where=path,
         fix="check what is between here and the storage",

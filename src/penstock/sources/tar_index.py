@@ -27,6 +27,7 @@ from penstock.sources.names import Names
 from penstock.sources.tar_records import TarRecords, group
 from penstock.sources.tar_walk import Member, walk
 from penstock.storage import filesystem
+from penstock.storage.object_reader import forget_beginning
 from penstock.storage.page_hashes import PageHashes
 
 SUFFIX = ".penstock-index.json"
@@ -100,10 +101,12 @@ def _walk_verified(path: str, stamp: filesystem.Stamp, limits: Limits, options: 
         except DataError:
             if pages is None or not walks_left:
                 raise
+            forget_beginning(path)
             continue  # a wrong byte in a header, perhaps only of this transfer
         if pages is None or pages.agrees(stamp.tag) or pages.id in seen:
             return made
         seen.add(pages.id)
+        forget_beginning(path)
     raise StorageError(
         "the same bytes each time that the archive is read", got="reads that all differ", where=path,
         fix="check what is between here and the storage",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from penstock.core.errors import FileMissing
+from penstock.core.errors import DataError, FileMissing
 from penstock.core.optional import need
 from penstock.storage import metrics, object_client, retry
 from penstock.storage.object_client import Options
@@ -85,15 +85,17 @@ def listing(url: str, options: Options = None) -> list[Found]:
     bucket, key = object_client.find(url, options, folder=True)
 
     def pages() -> list[Found]:
-        stream = obstore.list(bucket.client("list"), key.strip("/") or None, chunk_size=1000)
-        return [
-            Found(
-                one["path"], int(one["size"]), bare_tag(one["e_tag"]) or str(one["last_modified"]),
-                one["last_modified"].timestamp(),
-            )
-            for chunk in stream
-            for one in chunk
-        ]  # fmt: skip
+        found: dict[str, Found] = {}
+        for chunk in obstore.list(bucket.client("list"), key.strip("/") or None, chunk_size=100):
+            for one in chunk:
+                tag = bare_tag(one["e_tag"]) or str(one["last_modified"])
+                if one["path"] in found:  # a listing whose pages begin again would have no end
+                    raise DataError(
+                        "a listing with each object once", got=f"{one['path']!r} twice", where=url,
+                        fix="check what answers for this storage; nothing may write to it meanwhile",
+                    )  # fmt: skip
+                found[one["path"]] = Found(one["path"], int(one["size"]), tag, one["last_modified"].timestamp())
+        return list(found.values())
 
     found = sorted(retry.call(pages, url, "listed", bucket.policy))
     metrics.add(bucket.kind, metrics.Counters(requests=max(0, len(found) - 1) // 1000))
@@ -144,11 +146,19 @@ _beginnings: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 _lock = threading.Lock()
 
 
+def forget_beginning(url: str) -> None:
+    """The next reader of an object asks for its first bytes again: the answer of the last time may be wrong."""
+    with _lock:
+        for key in [key for key in _beginnings if key[0] == url]:
+            del _beginnings[key]
+
+
 class ObjectFile(PositionedFile):
     """An object as a file for reading. Reads in order become few large requests, several at once.
 
     The first request is small; it grows with each read that continues the last one. The first bytes of the last few
-    objects are kept, since a file's kind is looked at before it is read.
+    objects are kept for the next one who reads them, since a file's kind is looked at before it is read. They are used
+    once: an answer with wrong bytes must not be what every later reader sees.
     """
 
     def __init__(self, url: str, options: Options = None, *, size: int | None = None, tag: str = "") -> None:
@@ -184,7 +194,7 @@ class ObjectFile(PositionedFile):
         first = begin == 0 and stop <= FIRST and is_tag(self._tag)
         if first:
             with _lock:
-                kept = _beginnings.get(key)
+                kept = _beginnings.pop(key, None)
             if kept is not None:
                 self._begin, self._blocks = 0, [kept]
                 return
