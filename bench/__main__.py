@@ -80,6 +80,7 @@ def _in_child(name: str, seconds: float) -> tuple[dict[str, Any], str | None]:
 
 def limited(command: Sequence[str], seconds: float) -> str | None:
     """Runs a command; None if it succeeds. It is ended, with all processes of its session, after this time."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # then nothing is left behind
     process = subprocess.Popen(command, cwd=HERE.parent, start_new_session=True)
     try:
         code = process.wait(seconds)
@@ -89,6 +90,7 @@ def limited(command: Sequence[str], seconds: float) -> str | None:
         return None if code == 0 else f" (exit code {code})"
     finally:
         _end(process)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +54,39 @@ def alive(pid: int) -> bool:
     return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_one_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    code = f"""
+def started(note: Path) -> str:
+    """Code of a benchmark that hangs, after it has started a process and noted its id."""
+    return f"""
 import pathlib, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 pathlib.Path({str(note)!r}).write_text(str(child.pid))
 time.sleep(600)
 """
+
+
+def wait_until(true: Callable[[], bool]) -> None:
     began = time.monotonic()
-    assert main.limited([sys.executable, "-c", code], 6) == " (ended after 0.1 minutes)"
-    pid = int(note.read_text())
-    while alive(pid):
+    while not true():
         assert time.monotonic() - began < 60
         time.sleep(0.05)
+
+
+def test_one_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    assert main.limited([sys.executable, "-c", started(note)], 6) == " (ended after 0.1 minutes)"
+    wait_until(lambda: not alive(int(note.read_text())))
+
+
+def test_nothing_is_left_when_the_command_itself_is_ended(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    code = (
+        f"import sys; from bench import __main__ as main; main.limited([sys.executable, '-c', {started(note)!r}], 600)"
+    )
+    command = subprocess.Popen([sys.executable, "-c", code], cwd=main.HERE.parent)
+    wait_until(lambda: note.exists() and note.read_text() != "")
+    command.terminate()
+    assert command.wait(60) == 143
+    wait_until(lambda: not alive(int(note.read_text())))
 
 
 @pytest.mark.parametrize(("code", "said"), [("", None), ("raise SystemExit(3)", " (exit code 3)")])
