@@ -13,19 +13,30 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.codecs.audio import wav
 from penstock.preparation import pipeline_texts
+from penstock.read.config import _verbs
+from tests.codecs.media_files import encoded_video, tone
+from tests.resume.calls import calls
 
+FILES = {
+    "png": cv2.imencode(".png", np.zeros((6, 5, 3), np.uint8))[1].tobytes(),
+    "wav": wav.encode(tone(0.02, 8000)[:, 0], 8000),
+    "mp4": encoded_video(4, 4, "mp4", 8, 8),
+    "cls": b"7",
+}
 BROKEN, NULL, POISON = "broken line", "null text", "a map raises"
 COLUMNS = ["text", "n", "fate"]
 NOT_A_STRING = "a string in column 'text'"
@@ -66,8 +77,9 @@ class Pipe:
 
     @property
     def rejects(self) -> bool:
+        """Whether rows may be rejected at its end; an exact filter leaves them out before."""
         below = any(p.rejects for p in self.origin) if isinstance(self.origin, tuple) else False
-        return below or any(v.name in ("filter", "skip_errors") for v in self.verbs)
+        return self._at_end(below, "filter", "skip_errors", "dedup")
 
     @property
     def moves(self) -> bool:
@@ -87,7 +99,12 @@ class Pipe:
     @property
     def filters(self) -> bool:
         below = any(p.filters for p in self.origin) if isinstance(self.origin, tuple) else False
-        return below or any(v.name == "filter" for v in self.verbs)
+        return self._at_end(below, "filter", "dedup")
+
+    def _at_end(self, found: bool, *names: str) -> bool:
+        for verb in self.verbs:
+            found = (found or verb.name in names) and verb.name != "exact"
+        return found
 
 
 # The functions of the verbs. Each appends to the text, so that a text tells what was done to it.
@@ -120,8 +137,34 @@ def keeps(n: Any, residue: int) -> Any:
     return n % 7 != residue
 
 
+def with_files(columns: Any) -> Any:
+    """The columns, and a picture, a recording, a film and a part of a shard in each row."""
+    made = {f"a.{kind}": [data] * len(columns["text"]) for kind, data in FILES.items()}
+    return columns | made
+
+
+def decoded(pipeline: ps.Pipeline, verb: Verb) -> ps.Pipeline:
+    """The verb of media on a column that is made for it, and all columns as before."""
+    files = pipeline.map_batches(with_files)
+    if verb.name == "decode_images":
+        files = files.decode_images(4, column="a.png")
+    elif verb.name == "decode_audio":
+        files = files.decode_audio(8000, column="a.wav", duration=0.01)
+    elif verb.name == "decode_video":
+        files = files.decode_video(2, (8, 8), column="a.mp4")
+    else:
+        files = files.decode_parts("a.cls")
+    return files.select(*COLUMNS)
+
+
 def applied(pipeline: ps.Pipeline, verb: Verb) -> ps.Pipeline:
     """The verb on a real pipeline."""
+    if verb.name.startswith("decode"):
+        return decoded(pipeline, verb)
+    if verb.name == "shuffle" and verb.random:
+        return pipeline.shuffle(verb.argument, block=4, window=2, lanes=2 if verb.batched else None)
+    if verb.name == "dedup":
+        return pipeline.dedup("n" if verb.random else "text")
     residue = verb.argument
     if verb.name == "map":
         return pipeline.map(_random_grow if verb.random else grow)
@@ -147,14 +190,19 @@ def applied(pipeline: ps.Pipeline, verb: Verb) -> ps.Pipeline:
     if verb.name == "cache":
         return pipeline.cache(memory=1 << 20 if verb.random else None)
     if verb.name == "unbatch":
-        return pipeline.batch(residue, remainder="short" if verb.random else "drop").unbatch()
+        batches = pipeline.batch(residue, remainder="short" if verb.random else "drop")
+        return (batches.rebatch(3) if verb.batched and verb.random else batches).unbatch()
     if verb.name == "rename":
         return pipeline.rename({"n": "fate", "fate": "n"}).rename({"fate": "n", "n": "fate"})
     return getattr(pipeline, verb.name)(verb.argument)  # type: ignore[no-any-return]
 
 
 def pipeline_of(pipe: Pipe, folder: Path, twin: bool) -> ps.Pipeline:
-    """The pipeline; as `twin` without filters, and over data of which nothing is bad."""
+    """The pipeline; as `twin` without filters, and over data of which nothing is bad.
+
+    Filters before an exact filter are exact in the twin too: what comes after counts the rows that are left.
+    """
+    last = max((i for i, verb in enumerate(pipe.verbs) if verb.name == "exact"), default=-1)
     if isinstance(pipe.origin, Data) and not pipe.origin.is_file:
         rows = [json.loads(line(pipe.origin, n, twin)) for n in range(len(pipe.origin.fates))]
         made = ps.from_arrays({name: [row[name] for row in rows] for name in COLUMNS})
@@ -165,8 +213,10 @@ def pipeline_of(pipe: Pipe, folder: Path, twin: bool) -> ps.Pipeline:
     else:
         parts = [pipeline_of(p, folder, twin) for p in pipe.origin]
         made = combined(pipe, parts)
-    for verb in pipe.verbs:
-        if not (twin and verb.name in ("filter", "skip_errors")):
+    for i, verb in enumerate(pipe.verbs):
+        if twin and verb.name == "filter" and i < last:
+            made = applied(made, replace(verb, name="exact"))
+        elif not (twin and verb.name in ("filter", "skip_errors")):
             made = applied(made, verb)
     return made
 
@@ -254,19 +304,29 @@ def pipes(draw: Any, depth: int = 2, names: Iterator[int] | None = None) -> Pipe
         origin = Data(f"{kind}{next(names)}", ("", *fates[1:]))
     pipe = Pipe(origin, (), **extra)
     for _ in range(draw(st.integers(0, 5))):
-        pipe = replace(pipe, verbs=(*pipe.verbs, draw(verbs(pipe.filters, pipe.rejects, pipe.moves, pipe.draws))))
+        pipe = replace(pipe, verbs=(*pipe.verbs, draw(verbs(pipe))))
     return pipe
 
 
+CONTENT = ["map", "map", "map_batches", "filter", "skip_errors", "skip_errors", "rename"]
+IN_PLACE = ["zip", "enumerate"]  # refused after what rejects rows
+COUNTED = ["flat_map", "split"]  # refused after what rejects or reorders rows
+MEDIA = ["decode_parts", "decode_images", "decode_audio", "decode_video"]
+POSITIONS = ["shuffle", "window_shuffle", "take", "skip", "repeat", "sample", "unbatch"]  # refused after a filter
+NAMES = {*CONTENT, *IN_PLACE, *COUNTED, *MEDIA, *POSITIONS, "exact", "dedup", "cache"}
+
+
 @st.composite
-def verbs(draw: Any, filtered: bool, rejecting: bool, moving: bool, drawing: bool) -> Verb:
-    content = ["map", "map", "map_batches", "filter", "skip_errors", "skip_errors", "rename"]
-    content += [] if rejecting else ["zip", "enumerate"]
-    content += [] if rejecting or moving else ["flat_map"]
-    content += [] if rejecting or moving else ["exact", "exact", "split"]
-    content += [] if rejecting or moving or drawing else ["cache", "cache"]
-    positions = ["shuffle", "window_shuffle", "take", "skip", "repeat", "sample", "unbatch"]
-    name = draw(st.sampled_from(content if filtered else [*content, *positions]))
+def verbs(draw: Any, pipe: Pipe) -> Verb:
+    names = CONTENT + (MEDIA if draw(st.integers(0, 3)) == 0 else [])
+    names = names if pipe.rejects else names + IN_PLACE
+    settled = isinstance(pipe.origin, Data) or not any(branch.rejects for branch in pipe.origin)
+    names = [*names, "exact", "exact"] if settled and not pipe.moves else names
+    if not pipe.rejects and not pipe.moves:
+        names = names + COUNTED + ([] if pipe.draws else ["cache", "cache"])
+        # Where no two rows are the same, the twin keeps all of them too.
+        names += ["dedup"] if isinstance(pipe.origin, Data) and all(v.name != "flat_map" for v in pipe.verbs) else []
+    name = draw(st.sampled_from(names if pipe.filters else names + POSITIONS))
     argument = {
         "filter": st.integers(1, 6),
         "take": st.integers(6, 30),
@@ -368,3 +428,36 @@ def delivered(pipeline: ps.Pipeline, documents: list[str], entries: list[tuple[s
 
 def vars_of(entry: Any) -> dict[str, Any]:
     return {"file": entry.file, "record": entry.record, "reason": entry.reason}
+
+
+# Every verb is in the random pipelines, or refused before a preparation.
+
+REFUSED: dict[str, Callable[[ps.Pipeline], ps.Pipeline]] = {
+    "batch": lambda p: p.batch(2),
+    "bucket": lambda p: p.bucket([4, 8], batch_size=2),
+    "batch_tokens": lambda p: p.batch_tokens(64),
+    "pad": lambda p: p.pad(),
+    "shard": lambda p: p.shard(0, 2),
+    "windows": lambda p: p.windows(4),
+    "pack": lambda p: p.pack(8),
+    "tokenize": lambda p: p.tokenize("bytes", keep=[], show_progress=False),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_verbs_that_make_no_records_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    tokens = ps.from_texts(["a text", "another"]).tokenize("bytes", show_progress=False)
+    made = REFUSED[name](ps.from_texts(["a", "b"]) if name == "tokenize" else tokens)
+    with pytest.raises(ps.UsageError):
+        ps.prepare(made, "bytes", tmp_path / "out", show_progress=False)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_every_verb_is_in_the_random_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    clean = pipeline_of(Pipe(Data("a0", ("",) * 20), ()), tmp_path, twin=False)
+    variants = [(random, batched) for random in (False, True) for batched in (False, True)]
+    made = [applied(clean, Verb(name, 2, *how)) for name in NAMES for how in variants]
+    used = {name for pipeline in made for name in calls(pipeline)}
+    assert set(_verbs()) - REFUSED.keys() - used == {"concat"}  # of `combined`

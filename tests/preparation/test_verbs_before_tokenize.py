@@ -222,6 +222,24 @@ def test_a_filter_that_keeps_nothing_is_an_error(tmp_path: Path, kind: str) -> N
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.parametrize("place", ["after a filter", "after a filter of a concat", "in a concat"])
+def test_an_exact_filter_makes_positions_count_what_is_kept(tmp_path: Path, place: str) -> None:
+    """Where a filter only rejects rows, an exact filter or a split after it leaves them out."""
+    kept = numbers(20).filter(lambda r: r["n"] > 3)
+    if place == "after a filter of a concat":
+        kept = ps.concat([numbers(20)]).skip(4).filter(lambda r: True)
+    if place == "in a concat":
+        kept = ps.concat([kept, numbers(2)])
+    exact = kept.filter(lambda r: r["n"] % 2 == 0, exact=True, cache_dir=tmp_path / "cache")
+    prepared = texts(exact.skip(1).take(3).tokenize("bytes", cache_dir=tmp_path / "cache"))
+    assert prepared == ["t6", "t8", "t10"]
+    parts = kept.split({"a": 0.5, "b": None}, key="n", cache_dir=tmp_path / "cache")
+    both = [texts(part.tokenize("bytes", cache_dir=tmp_path / "cache")) for part in parts.values()]
+    assert len(both[0]) + len(both[1]) == (18 if place == "in a concat" else 16)
+    with pytest.raises(ps.UsageError, match=r"(?s)no \.take\(\) between \.filter\(\) and .*exact=True"):
+        kept.take(3).tokenize("bytes", cache_dir=tmp_path / "cache")
+
+
 @pytest.mark.parametrize("inside", ["mixture", "branch"])
 def test_positions_after_a_filter_in_a_mixture_are_refused(tmp_path: Path, inside: str) -> None:
     kept = numbers(20).filter(lambda r: r["n"] > 3)

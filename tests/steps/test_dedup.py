@@ -248,5 +248,5 @@ def test_usage_errors(tmp_path: Path) -> None:
         ps.mix([texts, texts], stop="all").dedup(cache_dir=tmp_path)
     with pytest.raises(UsageError, match=r"(?s)text in the column of .dedup.*int64"):
         ps.from_arrays({"n": [1, 2]}).dedup("n", method="minhash", cache_dir=tmp_path)
-    with pytest.raises(UsageError, match="no .take.. between .filter.. and"):
+    with pytest.raises(UsageError, match="no .take.. between .dedup.. and"):
         texts.dedup(cache_dir=tmp_path).take(3).tokenize("bytes", cache_dir=tmp_path)
