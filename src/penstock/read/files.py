@@ -72,6 +72,7 @@ def read_jsonl(
 def read_parquet(
     paths: Paths, *, columns: Sequence[str] | None = None, text: str = "text", on_error: OnError = "raise",
     budget: int | float | None = None, limits: Limits | None = None, storage_options: Mapping[str, Any] | None = None,
+    partitions: Literal["columns", "ignore"] = "columns",
 ) -> Pipeline:  # fmt: skip
     """Reads Parquet files: each row is a record. Keeps the last row groups, up to 512 MiB.
 
@@ -81,6 +82,7 @@ def read_parquet(
     Args:
         columns: read only these.
         text: the column that `prepare` and `.tokenize()` can read in one pass.
+        partitions: whether folders named like `year=2024` below `paths` are columns: integers, or text.
 
     The other arguments are those of `read_text`.
 
@@ -93,7 +95,7 @@ def read_parquet(
     from penstock.sources.parquet import ParquetFiles
 
     options = chosen(limits=limits, storage_options=storage_options)
-    return begin(ParquetFiles(paths, columns, text=text, **options), on_error, budget)
+    return begin(ParquetFiles(paths, columns, text=text, partitions=partitions, **options), on_error, budget)
 
 
 @explained

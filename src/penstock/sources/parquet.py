@@ -30,6 +30,7 @@ from penstock.sources.arrow_buffers import stored_type
 from penstock.sources.block_reads import BlockFacts
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.formats import FORMATS, Options
+from penstock.sources.hive import PartitionColumns, Partitions
 from penstock.sources.kept_groups import KeptGroups
 from penstock.sources.line_errors import bare
 from penstock.sources.lines import Chunk
@@ -64,16 +65,19 @@ class ParquetFiles:
 
     def __init__(
         self, paths: filesystem.Paths, columns: Sequence[str] | None = None, *, text: str = "text",
-        limits: Limits = LIMITS, storage_options: filesystem.Options = None,
+        limits: Limits = LIMITS, storage_options: filesystem.Options = None, partitions: Partitions = "columns",
     ) -> None:  # fmt: skip
         columns = [columns] if isinstance(columns, str) else columns
         self.text, self.limits, self.options = text, limits, dict(storage_options or {})
         found = filesystem.expand_stamped(paths, storage_options, SUFFIXES)
         self.paths, self.stamps = list(found), filesystem.stamps(found, self.options)
         splits.refuse_several(paths, self.paths)
+        self._partitions = PartitionColumns(paths, self.paths, partitions)
         self._footers = parquet_remote.Footers(self.paths, self.stamps, limits, self.options)
         self._footers.load()
         self._chunks = parquet_remote.ChunkTables(self._footers)
+        with self._open(0) as file:
+            columns = self._partitions.chosen(columns, file.schema_arrow.names)
         self.kinds: dict[str, str] = {}
         counts: list[NDArray[np.int64]] = []
         for number, path in enumerate(self.paths):
@@ -100,18 +104,14 @@ class ParquetFiles:
             if schema.names.count(name) != 1:
                 raise DataError(
                     f"a column {name!r}" + ("" if name not in schema.names else " once"),
-                    got=", ".join(schema.names[:20]),
-                    where=path,
-                    fix="name columns that every file has: columns=[...]",
-                )
+                    got=", ".join(schema.names[:20]), where=path, fix="name columns that every file has: columns=[...]",
+                )  # fmt: skip
             kind = arrow.kind_of(schema.field(name), path)
             if self.kinds.setdefault(name, kind) != kind:
                 raise DataError(
-                    f"column {name!r} of type {self.kinds[name]}, as in {self.paths[0]}",
-                    got=kind,
-                    where=path,
+                    f"column {name!r} of type {self.kinds[name]}, as in {self.paths[0]}", got=kind, where=path,
                     fix="convert the files to one schema",
-                )
+                )  # fmt: skip
         # Not `group.column(i)`: it ends the process where a column is encrypted or the footer is damaged.
         meta = file.metadata
         groups = [meta.row_group(g) for g in range(meta.num_row_groups)]
@@ -182,13 +182,12 @@ class ParquetFiles:
 
     @property
     def text_column(self) -> str:
-        """The column that `iterate` reads."""
         return self.text
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns that are read."""
-        return list(self.kinds)
+        """Names of the columns that are read, those of folder names last."""
+        return [*self.kinds, *self._partitions.names]
 
     def _load(self, group: int) -> Any:
         """One row group as a table, or its damage, kept for a while."""
@@ -207,7 +206,7 @@ class ParquetFiles:
         file, number = int(self._files[group]), int(self._groups[group])
         path = self.paths[file]
         with self._open(file, blocks) as reader:
-            repeated = self._check_pages(reader, file, number, self.columns, blocks)
+            repeated = self._check_pages(reader, file, number, list(self.kinds), blocks)
             if not repeated:
                 table = self._table(reader, path, number)
         if repeated:
@@ -219,7 +218,7 @@ class ParquetFiles:
 
     def _table(self, reader: Any, path: str, number: int) -> Any:
         with naming(path, number):
-            return arrow.without_views(reader.read_row_group(number, columns=self.columns, use_threads=False))
+            return arrow.without_views(reader.read_row_group(number, columns=list(self.kinds), use_threads=False))
 
     def _check_pages(
         self, reader: Any, file: int, number: int, names: Sequence[str], blocks: Sequence[parquet_remote.Block]
@@ -238,7 +237,7 @@ class ParquetFiles:
         yield from ((group, self._load(group)) for group in groups if group not in remote)
         places = [(int(self._files[g]), int(self._groups[g])) for g in remote]
         at = 0
-        for count in self._footers.together(places, self.columns) if remote else ():
+        for count in self._footers.together(places, list(self.kinds)) if remote else ():
             yield from self._fetch(remote[at : at + count], places[at : at + count])
             at += count
 
@@ -246,7 +245,7 @@ class ParquetFiles:
         with self._kept.turns(groups):
             tables = {group: self._kept.get(group) for group in groups}
             missing = [n for n, group in enumerate(groups) if tables[group] is None]
-            blocks = self._footers.blocks([places[n] for n in missing], self.columns)
+            blocks = self._footers.blocks([places[n] for n in missing], list(self.kinds))
             for n, mine in zip(missing, blocks, strict=True):
                 try:
                     tables[groups[n]] = self._kept.keep(groups[n], self._decode_twice(groups[n], places[n], mine))
@@ -259,11 +258,16 @@ class ParquetFiles:
         try:
             return self._decode(group, blocks)
         except DataError:
-            return self._decode(group, self._footers.blocks([place], self.columns)[0])
+            return self._decode(group, self._footers.blocks([place], list(self.kinds))[0])
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
-        """The rows, one column per Parquet column."""
+        """The rows, one column per Parquet column, and those in the names of folders."""
         indices = check_range(indices, len(self))
+        return self._stored(indices) | self._partitions.of(
+            np.searchsorted(self._file_firsts, indices, side="right") - 1
+        )
+
+    def _stored(self, indices: NDArray[np.int64]) -> Columns:
         if not len(indices):
             with self._open(0) as file:
                 return arrow.to_columns(arrow.without_views(file.schema_arrow.empty_table()), self.kinds)[0]
@@ -316,7 +320,7 @@ class ParquetFiles:
         """The types in which scattered rows are stored; see `scattered_rows`."""
         with self._open(0) as file:
             schema = file.schema_arrow
-        return {name: stored_type(arrow.column_type(schema.field(name))) for name in self.columns}
+        return {name: stored_type(arrow.column_type(schema.field(name))) for name in self.kinds}
 
     def note(self) -> str:
         """What reading its rows in this order costs, where that matters; for `Loader.stats`."""
@@ -464,19 +468,19 @@ class ParquetFiles:
 
     def fingerprint(self) -> str:
         """Hash of the columns and of every file's bytes; reads all files once."""
-        ids = file_ids(self.paths, self.stamps, self.options)
-        return hashing.content_id(["parquet", *self.kinds, None, *ids])
+        return self._hashed(file_ids(self.paths, self.stamps, self.options))
 
     def stamp_id(self) -> str:
         """Hash of the columns and of every file's size and tag; reads nothing."""
-        return hashing.content_id(["parquet", *self.kinds, None, *(f"{s.size} {s.tag}" for s in self.stamps)])
+        return self._hashed([f"{s.size} {s.tag}" for s in self.stamps])
+
+    def _hashed(self, ids: Sequence[Any]) -> str:
+        return hashing.content_id(["parquet", *self.kinds, None, *ids, *self._partitions.identity()])
 
     def describe(self) -> dict[str, Any]:
         total = sum(stamp.size for stamp in self.stamps)
-        return {
-            "kind": "parquet", "files": len(self.paths), "records": len(self), "bytes": total, "columns": self.columns,
-            "row_groups": len(self._groups),
-        }  # fmt: skip
+        facts = {"kind": "parquet", "files": len(self.paths), "records": len(self), "bytes": total}
+        return facts | {"columns": self.columns, "row_groups": len(self._groups)}
 
     def locate(self, index: int) -> dict[str, Any]:
         file = int(np.searchsorted(self._file_firsts, index, side="right")) - 1

@@ -83,9 +83,7 @@ class DecodedFiles(Protocol):
     paths: list[str]
     stamps: list[filesystem.Stamp]
     limits: Limits
-
-    @property
-    def columns(self) -> list[str]: ...
+    kinds: dict[str, str]  # by the name of each column
 
     def block_sizes(self) -> I64: ...
 
@@ -96,7 +94,7 @@ def block_facts(files: DecodedFiles, footers: Footers) -> BlockFacts:
     parts, groups = [np.empty((0, 5), np.int64)], 0
     for file in range(len(files.stamps)):
         chunks = footers.chunks(file)
-        spans = chunks.spans(files.columns)
+        spans = chunks.spans(list(files.kinds))
         spans[:, 0] += groups
         parts.append(np.insert(spans, 1, file, axis=1))
         groups += len(chunks)
