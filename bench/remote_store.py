@@ -41,7 +41,7 @@ READERS = Path(__file__).with_name("_remote_readers.py")
 PROXY = """
 import sys
 from tests.storage.fault_proxy import FaultProxy, Faults
-with FaultProxy(sys.argv[1], Faults(latency=float(sys.argv[2]))) as proxy:
+with FaultProxy(sys.argv[1], Faults(latency=float(sys.argv[2]), link=float(sys.argv[3]))) as proxy:
     print(proxy.endpoint, flush=True)
     sys.stdin.read()
 """
@@ -72,8 +72,8 @@ def upload(folder: Path, server: Server, name: str) -> str:
 class Remote:
     """A store on the server, with a cache folder that can be made empty; keeps the ranges that were requested."""
 
-    def __init__(self, url: str, options: dict[str, Any], folder: Path) -> None:
-        self.url, self.options, self.folder = url, options, folder
+    def __init__(self, url: str, options: dict[str, Any], folder: Path, length: int = LENGTH) -> None:
+        self.url, self.options, self.folder, self.length = url, options, folder, length
         self.number = 0
         self.reads: list[page_fetch.Read] = []
 
@@ -89,7 +89,7 @@ class Remote:
 
     def pipeline(self, **order: Any) -> ps.Pipeline:
         store = ps.open_store(self.url, storage_options=self.options, cache_dir=self.cache)
-        return store.windows(LENGTH).shuffle(seed=1, **order).batch(BATCH)
+        return store.windows(self.length).shuffle(seed=1, **order).batch(BATCH)
 
     def cold(self, **order: Any) -> float:
         """Rows a second of an epoch with an empty cache, opening included."""
@@ -178,9 +178,9 @@ def requests(remote: Remote) -> dict[str, dict[str, float]]:
 
 
 @contextmanager
-def slow_proxy(server: Server) -> Iterator[str]:
-    """The address of a proxy, in a process of its own, that delays each request."""
-    command = [sys.executable, "-c", PROXY, server.endpoint, str(LATENCY)]
+def slow_proxy(server: Server, latency: float = LATENCY, link: float = 0.0) -> Iterator[str]:
+    """The address of a proxy, in a process of its own, that delays each request; `link` bytes a second pass it."""
+    command = [sys.executable, "-c", PROXY, server.endpoint, str(latency), str(link)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None

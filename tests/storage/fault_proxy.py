@@ -42,6 +42,7 @@ class Faults:
     slow_seconds: float = 1.0
     latency: float = 0.0  # seconds added to every request
     rate: float = 0.0  # bytes per second of one connection; 0: not limited
+    link: float = 0.0  # bytes per second of all connections together; 0: not limited
     seed: int = 0
     methods: tuple[str, ...] = ("GET", "HEAD", "PUT", "POST", "DELETE")  # requests that may fail
     times: int = 1000  # the same request fails at most so often
@@ -84,6 +85,7 @@ class FaultProxy:
         self.twist: Twist | None = None
         self.counts = Counts()
         self._seen: Counter[str] = Counter()
+        self._link_free = 0.0  # when what was sent so far has passed the link
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
@@ -209,17 +211,21 @@ class FaultProxy:
                     await asyncio.sleep(0.01)
                 client.close()
                 raise ConnectionResetError
-        await self._send(client, status, answer, faults.rate)
+        await self._send(client, status, answer, faults)
 
-    async def _send(self, client: asyncio.StreamWriter, status: bytes, answer: bytes, rate: float) -> None:
+    async def _send(self, client: asyncio.StreamWriter, status: bytes, answer: bytes, faults: Faults) -> None:
         self.counts.bytes += len(answer)
         client.write(status)
         for at in range(0, len(answer), _PIECE):
             piece = answer[at : at + _PIECE]
+            if faults.link:
+                now = self._loop.time()
+                self._link_free = max(now, self._link_free) + len(piece) / faults.link
+                await asyncio.sleep(self._link_free - now)
             client.write(piece)
             await client.drain()
-            if rate:
-                await asyncio.sleep(len(piece) / rate)
+            if faults.rate:
+                await asyncio.sleep(len(piece) / faults.rate)
         await client.drain()
 
 

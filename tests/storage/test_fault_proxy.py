@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import time
 
 import pytest
 
@@ -32,6 +33,13 @@ def test_requests_go_through_and_are_counted(fault_proxy, data_url):
     assert not objects.put_new(fresh, b"2", fault_proxy.options)
     assert len(objects.list_files(fault_proxy.url("fresh"), fault_proxy.options)) >= 1
     assert sum(fault_proxy.made.values()) == 0
+
+
+def test_all_connections_share_a_link(fault_proxy, data_url):
+    fault_proxy.clear(Faults(link=1e6))
+    began = time.perf_counter()
+    assert len(filesystem.read_ranges(data_url, [(0, 40_000), (50_000, 90_000)], fault_proxy.options)) == 2
+    assert time.perf_counter() - began >= fault_proxy.counts.bytes / 1e6
 
 
 def test_fates_are_repeated_and_have_the_stated_shares():
