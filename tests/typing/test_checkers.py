@@ -68,9 +68,12 @@ def test_good_lines_pass_and_bad_lines_do_not(
 
 @pytest.mark.parametrize("check", CHECKERS)
 def test_no_public_name_is_untyped(check: Callable[[Path, Path], tuple[Errors, str]], tmp_path: Path) -> None:
-    names = [name for name in penstock.__all__ if name != "__version__"]
+    names = [f"ps.{name}" for name in penstock.__all__ if name != "__version__"]
+    for made, of in (("pipeline", penstock.Pipeline), ("loader", penstock.Loader)):
+        names += [f"{made}.{name}" for name in dir(of) if not name.startswith("_")]
     script = tmp_path / "names.py"
-    script.write_text("import penstock as ps\n" + "".join(f"reveal_type(ps.{name})\n" for name in names))
+    lines = ["import penstock as ps", 'pipeline = ps.from_texts(["a"])', "loader = pipeline.batch(1).to_numpy()"]
+    script.write_text("\n".join([*lines, *(f"reveal_type({name})" for name in names), ""]))
     errors, shown = check(script, tmp_path)
     assert errors == {}
     revealed = [line for line in shown.splitlines() if "eveal" in line or "Type of" in line]

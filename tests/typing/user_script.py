@@ -21,6 +21,7 @@ def windows_for_numpy() -> None:
         assert_type(batch["input_ids"], NDArray[Any])
         print(batch["input_ids"].shape, loader.step, loader.stats())
     loader.load_state_dict(loader.state_dict())
+    print(loader.ledger.total + 1, [entry.reason.upper() for entry in loader.ledger.entries])
     assert_type(loader.batch_at(3), dict[str, NDArray[Any]])
 
 
@@ -109,5 +110,6 @@ def wrong() -> None:
         batch.input_ids  # error
     loader.state_dict()["n"] + loader.step
     print(loader.nonsense)  # error
+    print(loader.ledger.nonsense)  # error
     name: str = rows.batch(2).to_numpy().batch_at(0)["x"]  # error
     print(name, rows.peek(1)[0]["x"])

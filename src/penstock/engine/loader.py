@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 from penstock.core.arguments import explained_class
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import ArgumentError, LimitError, StateError, UsageError
+from penstock.core.ledger import Ledger
 from penstock.core.pickling import Portable
 from penstock.engine import stalls
 from penstock.engine.batches import Batches
@@ -349,7 +350,7 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
         return facts
 
     @property
-    def ledger(self) -> Any:
+    def ledger(self) -> Ledger:
         """The skipped records, and why each was skipped."""
         return self._plan.ledger
 
