@@ -197,7 +197,7 @@ def test_forty_sources_with_many_changes_are_under_1_kb_and_resume_exactly(scale
         assert json.dumps(fresh.state_dict()) == saved[step][0]
         assert (saved[step][1], fresh.batch_at(step)["x"].tolist()) == _last_and_next(step)
     late = json.loads(saved[51][0])
-    late |= {"n": late["n"] + 8 * 10**12, "step": late["step"] + 10**12}
+    late |= {"n": late["n"] + 10**15, "step": late["step"] + 10**15 // 8}
     late["check"] = states._checksum({name: value for name, value in late.items() if name != "check"})
     fresh = mixture(40)
     fresh.load_state_dict(late)
@@ -220,7 +220,7 @@ def test_weights_with_all_their_digits_are_under_1_kb_beside_many_parts(count: i
         after(first, 2)
         first.set_weights([draw.random() for _ in range(count)])
     late = after(first, 1)
-    late |= {"n": late["n"] + 8 * 10**12, "step": late["step"] + 10**12}
+    late |= {"n": late["n"] + 10**15, "step": late["step"] + 10**15 // 8}
     far = loader()
     far.load_state_dict(states.signed(late))
     for _ in range(6):

@@ -225,3 +225,14 @@ def test_what_can_only_be_iterated_is_sent_to_from_stream() -> None:
     with pytest.raises(ps.UsageError, match=r"(?s)Rows, which can only be iterated.*from_stream"):
         ps.from_dataset(Rows())
     assert ps.from_stream(Rows()).peek() == [{"x": 1}]
+
+
+def test_records_of_one_value_have_a_name() -> None:
+    """They were called "0"."""
+    from PIL import Image
+
+    picture = Image.new("RGB", (2, 2))
+    for values, name in [([np.zeros(3)] * 2, "data"), ([1, 2], "data"), (["a"], "text"), ([b"a"], "bytes"),
+                         ([picture], "image")]:  # fmt: skip
+        assert list(ps.from_dataset(values).peek(1)[0]) == [name]
+        assert list(ps.from_dataset(values, ["x"]).peek(1)[0]) == ["x"]

@@ -37,7 +37,7 @@ MOST_BYTES = 1000  # of a state whose parts are written with their names
 HISTORY_BYTES = 320  # of changes of weights that are written
 FEW_WEIGHTS = 16  # weights that are written as numbers, with all their digits
 FEW_COUNTS_BYTES = 120  # of draws that are written as numbers
-MOST_GROUPS = 120  # digests that are written of more
+MOST_GROUPS = 72  # digests that are written of more
 
 Kind = Literal["pipeline", "stream", "stream loader", "dataset", "two loaders", "passes"]
 
@@ -184,8 +184,9 @@ def _packed_weights(weights: Sequence[float]) -> list[float] | str:
 def _packed_counts(counts: list[int]) -> list[int] | str:
     if len(counts) <= FEW_WEIGHTS and len(json.dumps(counts)) <= FEW_COUNTS_BYTES:
         return counts
-    width = max(1, -(-max(counts).bit_length() // 8))
-    return b85encode(b"".join(count.to_bytes(width, "little") for count in counts)).decode()
+    size = -(-len(counts) * max(1, max(counts).bit_length()) // 8)
+    bits = size * 8 // len(counts)
+    return b85encode(sum(n << bits * at for at, n in enumerate(counts)).to_bytes(size, "little")).decode()
 
 
 def _unpacked(text: Any, count: int, weights: bool) -> Any:
@@ -196,12 +197,13 @@ def _unpacked(text: Any, count: int, weights: bool) -> Any:
         data = b85decode(text)
     except ValueError as error:
         raise StateError("packed weights or draws in the state", got=text[:80], fix=UNCHANGED) from error
-    width = len(data) // count
-    if len(data) != count * width or (width not in (4, 8) if weights else not 1 <= width <= 8):
+    width, bits = len(data) // count, len(data) * 8 // count
+    if (len(data) != count * width or width not in (4, 8)) if weights else (-(-count * bits // 8) != len(data)):
         raise StateError(f"{count} packed weights or draws in the state", got=f"{len(data)} bytes", fix=UNCHANGED)
     if weights:
         return np.frombuffer(data, f"<f{width}").tolist()
-    return [int.from_bytes(data[at : at + width], "little") for at in range(0, len(data), width)]
+    numbers = int.from_bytes(data, "little")
+    return [numbers >> bits * at & (1 << bits) - 1 for at in range(count)]
 
 
 def reweighted(definition: Definition, stages: Any, drawn: Any = (), packed: bool = False) -> Definition:

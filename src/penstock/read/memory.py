@@ -69,7 +69,8 @@ def from_dataset(
     threads at once; one for many records if the dataset has `__getitems__(numbers)`, as torch names it.
 
     Args:
-        columns: the fields to read; of tuples, the names of their items (default "0", "1", ...).
+        columns: the fields to read; of tuples, the names of their items (default "0", "1", ...); of records that are
+            one value, its name (default "text" of strings, "bytes", "image" of Pillow images, "data" of anything else).
         version: names the content for the fingerprint. Without it, and without an attribute `fingerprint` of the
             dataset, every record is read once to make one.
         on_error, budget: as in `read_text`.

@@ -1,8 +1,10 @@
 """What a record of a user's own dataset is, as named fields, and the type that each field keeps.
 
 Dicts, named tuples and dataclasses name their fields; a string is `{"text": ...}`; the items of a plain tuple are named
-by `columns`, or "0", "1", ... A field's type is that of the first record, and every record is held to it, so a column
-has one dtype in every batch: numbers and arrays are arrays, lists of numbers are ragged, everything else is an object.
+by `columns`, or "0", "1", ...; one value alone is "data" ("bytes", and "image" for Pillow images).
+
+A field's type is that of the first record, and every record is held to it, so a column has one dtype in every batch:
+numbers and arrays are arrays, lists of numbers are ragged, everything else is an object.
 """
 
 from __future__ import annotations
@@ -87,10 +89,18 @@ def fields_of(record: Any, names: Sequence[str] | None) -> dict[str, Any]:
     else:
         raise FieldError("a dict, a tuple, a dataclass or a string as each record", type(record).__name__)
     if names is None:
-        return {str(i): value for i, value in enumerate(items)}
+        alone = not isinstance(record, tuple | list)
+        return {_alone(record): record} if alone else {str(i): value for i, value in enumerate(items)}
     if len(items) != len(names):
         raise FieldError(f"{len(names)} items in each record: {', '.join(names)}", f"{len(items)} items")
     return dict(zip(names, items, strict=True))
+
+
+def _alone(record: Any) -> str:
+    """The name of a record that is one value; text is "text"."""
+    if isinstance(record, bytes):
+        return "bytes"
+    return "image" if isinstance(record, ImageLike) and not isinstance(record, np.ndarray | ArrayLike) else "data"
 
 
 def _chosen(fields: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
