@@ -76,21 +76,20 @@ def run(count: int = 3) -> dict[str, Any]:
             opened = {"jsonl": ps.read_jsonl, "parquet": ps.read_parquet, "tar": ps.read_tar}
             for kind, read in opened.items():
                 size = sum(path.stat().st_size for path in files.glob(f"*.{kind}"))
-                counted, direct = (
-                    read(server.url(f"*.{kind}"), storage_options=options)
-                    for options in (proxy.options, server.options)
-                )
-                for rows_of in (counted, direct):
-                    rows_of.definition.origin.fingerprint()  # opened, indexed and hashed; then comes the epoch
 
-                def epoch(rows_of: Any = direct, size: int = size) -> float:
+                def epoch(
+                    options: dict[str, Any] = server.options, kind: str = kind, read: Any = read, size: int = size
+                ) -> float:
+                    """Of files that were just opened, indexed and hashed: sources keep what they decoded last."""
+                    rows_of = read(server.url(f"*.{kind}"), storage_options=options)
+                    rows_of.definition.origin.fingerprint()
+                    proxy.clear()
                     began = time.perf_counter()
                     for _ in rows_of.batch(STEP).to_numpy(threads=1):
                         pass
                     return float(size / (time.perf_counter() - began) / 1e6)
 
-                proxy.clear()
-                epoch(counted)
+                epoch(proxy.options)
                 requests, log = proxy.requests, list(proxy.counts.log)
                 found = medians(rounds({"epoch": epoch, "bare": _bare(client, log, size)}, count))
                 rows.append([kind, requests, round(found["epoch"]), round(found["bare"])])
