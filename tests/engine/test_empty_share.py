@@ -38,3 +38,25 @@ def test_a_rank_without_rows_gets_all_columns_with_no_rows(steps: str, threads: 
     }
     for name, column in loader.batch_at(1).items():
         assert np.array_equal(column, last[name]) and column.dtype == last[name].dtype
+
+
+DOCUMENTS = np.array([0, 9, 30, 31, 55, 80, 100])
+TOKENS: dict[str, Any] = {
+    "windows": lambda p: p.windows(8),
+    "packs": lambda p: p.pack(16),
+    "packs of the stream": lambda p: p.pack(16, strategy="concat"),
+    "packs with labels in place": lambda p: p.pack(16, labels="same"),
+    "packs without labels": lambda p: p.pack(16, labels=None),
+    "packs of fixed shapes": lambda p: p.pack(16, static=True, max_docs=6),
+}
+
+
+@pytest.mark.parametrize("steps", TOKENS)
+@pytest.mark.parametrize("output", ["to_numpy", "to_torch", "to_jax"])
+def test_a_rank_without_rows_of_tokens(steps: str, output: str) -> None:
+    pipeline = TOKENS[steps](ps.open_tokens(np.arange(100), DOCUMENTS, 100)).take(5)
+    loader = getattr(pipeline.shard(0, 2).batch(4, remainder="short"), output)(threads=0)
+    first, last = loader
+    assert list(first) == list(last)
+    assert last["input_ids"].shape == (0, *first["input_ids"].shape[1:])
+    assert [column.dtype for column in first.values()] == [column.dtype for column in last.values()]

@@ -166,7 +166,7 @@ def token_rows(draw: Draw, folder: Path, size: int) -> Pipeline:
     else:
         labels = draw.choice(["next", "same", None])
         made = made.pack(48, overlong=draw.choice(["split", "truncate", "drop"]), labels=labels)  # type: ignore[arg-type]
-    return draw.choice(ORDERS)(made).batch(size, remainder=draw.choice(["drop", "pad"]))
+    return draw.choice(ORDERS)(made).batch(size, remainder=draw.choice(["drop", "short", "pad"]))
 
 
 def pipeline(draw: Draw, folder: Path) -> Pipeline:

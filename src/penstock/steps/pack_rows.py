@@ -85,7 +85,7 @@ class PackMaker:
             self.ramp = np.arange(count, dtype=np.int32)  # made once and only read
         positions = layout.cuts()[:-1].repeat(sizes)
         np.subtract(self.ramp[:count], positions, positions)
-        return segments.reshape(rows, -1), positions.reshape(rows, -1)
+        return segments.reshape(rows, self.length), positions.reshape(rows, self.length)
 
 
 class PackRows:
@@ -121,7 +121,7 @@ class PackRows:
             if shift is not None:
                 labels = flat[count:]
                 labels[: count - shift] = flat[shift:count]  # cheaper than converting again
-                if shift:
+                if shift and rows:  # a rank may have no row of the last, short batch
                     labels[-1] = tokens[first + count]
                 out["labels"] = both[1]
         if labels is not None:
