@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import cv2
@@ -100,3 +103,19 @@ def test_a_name_that_is_no_folder_either_says_so(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ps.PenstockError, match="no file or folder of that name in") as caught:
         ps.from_hf("nosuchfolder")
     assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["./nosuchfolder", "a/b/c", "no such folder", "nosuchfolder/"])
+def test_a_missing_folder_that_is_no_name_of_the_hub_is_refused_before_any_request(name: str) -> None:
+    with pytest.raises(ps.PenstockError, match="the hub has names such as 'owner/name'"):
+        ps.from_hf(name)
+
+
+def test_a_name_without_a_connection_is_refused_before_retries(tmp_path: Path) -> None:
+    """It took 23 s of retries."""
+    hidden = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    code = "import penstock as ps\ntry: ps.from_hf('nosuchfolder')\nexcept ps.StorageError as error: print(error)"
+    asked = hidden | {"HF_ENDPOINT": "https://hub.invalid", "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True)
+    assert "no connection to hub.invalid" in done.stdout
+    assert "retry" not in done.stderr.lower()

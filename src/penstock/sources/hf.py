@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import numpy as np
 import orjson
@@ -44,6 +47,8 @@ def load_named(name: str | os.PathLike[str], split: str | None, config: str | No
     datasets = need("datasets", extra="hf", purpose="for Hugging Face datasets")
     text = local_only(name, "a dataset by name or folder")
     saved = any(os.path.isfile(os.path.join(text, marker)) for marker in ("state.json", "dataset_dict.json"))
+    if not os.path.exists(text):
+        _refuse_unreachable(text, datasets)
     try:
         found = load_saved(text) if saved else datasets.load_dataset(text, config, split=split)
     except Exception as error:
@@ -52,6 +57,30 @@ def load_named(name: str | os.PathLike[str], split: str | None, config: str | No
     if isinstance(found, dict) and len(found) == 1 and split is None:
         return next(iter(found.values()))
     return choose_split(found, split) if split is not None else found
+
+
+def _refuse_unreachable(name: str, datasets: Any) -> None:
+    """Refuses a missing folder that is no name of the hub, or one that nothing can answer for, before any retry."""
+    hub = need("huggingface_hub", extra="hf")
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
+        got = f"no file or folder of that name in {os.getcwd()}; the hub has names such as 'owner/name'"
+        raise FileMissing(f"the dataset {name!r}", got=got, fix="check its name")
+    kept = (
+        os.path.join(datasets.config.HF_DATASETS_CACHE, name.replace("/", "___")),
+        os.path.join(hub.constants.HF_HUB_CACHE, "datasets--" + name.replace("/", "--")),
+    )
+    if getproxies() or any(map(os.path.exists, kept)):
+        return
+    host = urlsplit(hub.constants.ENDPOINT).hostname
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError as error:
+        surface(error)
+        raise StorageError(
+            f"the dataset {name!r}",
+            got=f"no file or folder of that name in {os.getcwd()}, none in the cache, and no connection to {host}",
+            fix="check its name, or the connection",
+        ) from error
 
 
 def _not_loaded(name: str, split: str | None, error: Exception, datasets: Any) -> PenstockError:
