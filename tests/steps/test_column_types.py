@@ -74,7 +74,6 @@ def test_a_simple_loader_of_the_guide() -> None:
 
 ODD: dict[str, Callable[[int], Any]] = {
     "text": lambda i: "a" if i == 29 else i,
-    "None": lambda i: None if i == 29 else float(i),
     "a list": lambda i: [i] if i == 29 else i,
     "text in a list": lambda i: ["a"] if i == 29 else [i],
     "a dict": lambda i: {"a": i} if i == 29 else i,

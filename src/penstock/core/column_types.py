@@ -14,7 +14,7 @@ from penstock.core.columns import Column, Columns, Ragged, strings
 from penstock.core.exact import MixedTypes
 
 _NUMBERS = "biufcmM"
-_PLAIN = {str, bytes, dict, type(None)}
+_PLAIN = {str, bytes, dict}
 
 
 class ValueType(NamedTuple):
@@ -60,7 +60,9 @@ def type_of(column: Column, name: str = "") -> ValueType | None:
 
 
 def _type_of_value(value: Any) -> ValueType | None:
-    """None of an empty list."""
+    """None of an empty list, and of None: a later filter may drop such rows."""
+    if value is None:
+        return None
     if isinstance(value, list | tuple):
         first = value
         while isinstance(first, list | tuple):
