@@ -1,4 +1,4 @@
-"""The classes for LMDB, Zarr and Lance of the page on other formats, on real files, where the package is installed."""
+"""The classes for LMDB, Zarr and Lance of the page on other formats, on real files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import lance
+import lmdb
 import numpy as np
 import pyarrow as pa
 import pytest
+import zarr
 
 from penstock import Pipeline
 from penstock.testing import assert_elastic, assert_exact_resume
@@ -37,7 +40,6 @@ def follows_the_law(rows: Callable[[], Pipeline], column: str) -> None:
 
 
 def test_lmdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lmdb = pytest.importorskip("lmdb")
     module = recipe("lmdb", tmp_path, monkeypatch)
     path = str(tmp_path / "rows")
     expected = {f"{i:03}": bytes([i]) * (i + 1) for i in range(ROWS)}
@@ -52,7 +54,6 @@ def test_lmdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_zarr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    zarr = pytest.importorskip("zarr")
     module = recipe("zarr", tmp_path, monkeypatch)
     path = str(tmp_path / "rows.zarr")
     made = zarr.open_group(path, mode="w")
@@ -64,7 +65,6 @@ def test_zarr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lance = pytest.importorskip("lance")
     module = recipe("lance", tmp_path, monkeypatch)
     path = str(tmp_path / "rows.lance")
     lance.write_dataset(pa.table({"x": np.arange(ROWS) / 2, "label": np.arange(ROWS), "other": ["o"] * ROWS}), path)
