@@ -82,6 +82,30 @@ def undisturbed_by_handlers(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+class NoMoreThreads(RuntimeError):
+    """The system allows no more threads."""
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Starts a thread; an exception of a signal handler that interrupts this is raised as it is.
+
+    `Thread.start` may replace it by a KeyError or a RuntimeError of its own, which is also what it raises where there
+    are no more threads: that is `NoMoreThreads` here.
+    """
+    handled = sys.exception()  # what the caller is handling stays his
+    try:
+        thread.start()
+    except BaseException as error:
+        step: BaseException | None = error
+        while step is not None and step is not handled:
+            if isinstance(step, KeyboardInterrupt) or raised_by_handler(step):
+                raise step from step.__cause__
+            step = step.__cause__ or step.__context__
+        if isinstance(error, RuntimeError):
+            raise NoMoreThreads(str(error)) from error
+        raise
+
+
 def _in_thread(function: Callable[[], T]) -> T:
     outcome: list[tuple[bool, Any]] = []
     context, ended = copy_context(), threading.Event()
@@ -100,17 +124,15 @@ def _in_thread(function: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name="penstock-undisturbed", daemon=True)
     try:
-        thread.start()
+        start_thread(thread)
         ended.wait()
     except BaseException as error:
         with gate:
             state["left"] = True
         if state["begun"]:
             ended.wait()  # what the function uses is closed by its caller, who must not do so while it runs
-        elif isinstance(error, RuntimeError) and not raised_by_handler(error):  # a limit on threads
+        elif isinstance(error, NoMoreThreads):
             return function()
-        if isinstance(error, KeyError) and error.__context__ is not None:
-            raise error.__context__ from None  # Thread.start() was interrupted after the thread had ended
         raise
     good, made = outcome.pop()
     if good:

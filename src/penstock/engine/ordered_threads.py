@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from penstock.core.buffers import keep_freed_blocks
 from penstock.core.errors import LimitError, UsageError, WorkerDied
-from penstock.core.signals import raised_by_handler
+from penstock.core.signals import NoMoreThreads, raised_by_handler, start_thread
 from penstock.engine import stalls
 
 CHECK_SECONDS = 1.0  # how often a waiting consumer checks that the threads are alive
@@ -168,8 +168,8 @@ class OrderedThreads:
     def _start_threads(self) -> None:
         for i, thread in enumerate(self._threads):
             try:
-                thread.start()
-            except RuntimeError as error:
+                start_thread(thread)
+            except NoMoreThreads as error:
                 self._threads = self._threads[:i]
                 self.close()
                 raise LimitError(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from penstock.core.errors import PenstockError, StorageError
+from penstock.core.signals import NoMoreThreads, start_thread
 from penstock.engine.batches import Batches
 from penstock.engine.later_uses import LaterUses
 from penstock.engine.stats import Stats
@@ -123,8 +124,8 @@ class Prefetcher:
         register(self)
         try:
             for thread in self._threads:
-                thread.start()
-        except RuntimeError:  # the system allows no more threads: then readers fetch all
+                start_thread(thread)
+        except NoMoreThreads:  # then readers fetch all
             self.close()
 
     def took_one(self) -> None:

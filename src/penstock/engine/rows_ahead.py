@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from penstock.core.errors import PenstockError
+from penstock.core.signals import NoMoreThreads, start_thread
 from penstock.engine.batches import Batches
 from penstock.engine.prefetch import register
 from penstock.plan.build import Plan
@@ -50,8 +51,8 @@ class RowsAhead:
         register(self)
         try:
             for thread in self._threads:
-                thread.start()
-        except RuntimeError:  # the system allows no more threads: then readers request all
+                start_thread(thread)
+        except NoMoreThreads:  # then readers request all
             self.close()
 
     def took_one(self) -> None:

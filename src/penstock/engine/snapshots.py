@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.core.errors import PenstockError
+from penstock.core.signals import NoMoreThreads, start_thread
 from penstock.engine.run_file import RunFile
 
 VARIABLE = "PENSTOCK_RUN"  # names the file, for scripts that are not to be changed
@@ -74,8 +75,8 @@ class Snapshots:
             target=self._write_until, args=(end, path, start, facts), name="penstock-snapshots", daemon=True
         )
         try:
-            thread.start()
-        except RuntimeError as error:  # the system allows no more threads: batches matter more
+            start_thread(thread)
+        except NoMoreThreads as error:  # batches matter more
             self._opened.set()
             self._warn(error, path)
             return

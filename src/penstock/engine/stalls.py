@@ -17,6 +17,8 @@ from collections.abc import Callable, Generator
 from types import FrameType, GeneratorType
 from typing import Any
 
+from penstock.core.signals import NoMoreThreads, start_thread
+
 SECONDS = 30.0  # a longer wait for a batch is reported
 LOOK_SECONDS = 1.0  # how often the thread looks
 
@@ -61,9 +63,9 @@ class _Watch:
             if self._thread is None:
                 thread = threading.Thread(target=self._look, name="penstock-stalls", daemon=True)
                 try:
-                    thread.start()
-                except RuntimeError:
-                    return  # the system allows no more threads: batches matter more than this warning
+                    start_thread(thread)
+                except NoMoreThreads:
+                    return  # batches matter more than this warning
                 self._thread = thread
 
     def discard(self, run: Run | None) -> None:

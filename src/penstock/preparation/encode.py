@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from penstock.core import randomness
 from penstock.core.columns import Ragged, take
 from penstock.core.errors import BadRecords, DataError, RecordError
+from penstock.core.signals import start_thread
 from penstock.sources.line_errors import bare, place
 from penstock.sources.lines import Chunk, Position
 from penstock.tokenizers.bulk import BulkEncoder, pieces
@@ -58,7 +59,7 @@ def read_ahead(chunks: Iterable[T], depth: int = 2) -> Iterator[T]:
             put(None)
 
     thread = threading.Thread(target=run, name="penstock-read", daemon=True)
-    thread.start()
+    start_thread(thread)
     try:
         while (item := ready.get()) is not None:
             if isinstance(item, BaseException):

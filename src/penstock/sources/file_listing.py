@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.os_errors import storage_error
+from penstock.core.signals import NoMoreThreads, start_thread
 from penstock.sources.names import Names
 
 MANY = 50_000  # files, from which their sizes are gathered in the background
@@ -82,8 +83,8 @@ class FileSizes:
         self._sizes: I64 = np.full(len(names), -1, np.int64)
         if len(names) >= MANY:
             thread = threading.Thread(target=_gather, args=(weakref.ref(self),), name="penstock-sizes", daemon=True)
-            with suppress(RuntimeError):  # no more threads: whoever needs the sizes asks for them
-                thread.start()
+            with suppress(NoMoreThreads):  # whoever needs the sizes asks for them
+                start_thread(thread)
 
     def all(self) -> I64:
         """Bytes of every file; raises `OSError` where the system cannot say."""

@@ -95,7 +95,7 @@ class RecordSource:
 
     def _many(self, numbers: list[int]) -> Sequence[Any] | None:
         """All records in one call; None if the dataset has none for that, or if it fails: one by one names the bad."""
-        if not isinstance(self.items, ManyItems):
+        if not numbers or not isinstance(self.items, ManyItems):
             return None
         try:
             found = self.items.__getitems__(numbers)

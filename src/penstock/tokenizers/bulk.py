@@ -22,7 +22,7 @@ from penstock.core.arguments import explained_class
 from penstock.core.columns import Ragged
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
-from penstock.core.signals import surface
+from penstock.core.signals import start_thread, surface
 from penstock.tokenizers.base import (
     BaseTokenizer,
     Ids,
@@ -130,7 +130,7 @@ class BulkEncoder:
             self._checking = Future()
             if self._giga is not None:
                 self._giga.deferred = True
-        threading.Thread(target=self._check_beside, args=(sample,), name="penstock-check", daemon=True).start()
+        start_thread(threading.Thread(target=self._check_beside, args=(sample,), name="penstock-check", daemon=True))
 
     def _check_beside(self, sample: Callable[[], Sequence[str]]) -> None:
         assert self._checking is not None
