@@ -103,6 +103,20 @@ def test_batches_of_empty_lists_have_the_type_of_the_others() -> None:
         assert {b["x"].dtype.name for b in lists.batch(4).to_numpy(threads=0)} == {expected}
 
 
+@pytest.mark.parametrize("value", [[[1], [2, 3]], [np.zeros(2), np.zeros(3)], {"lists": [[1], [2, 3]]}])
+def test_lists_of_unequal_lists_are_objects_or_refused(value: Any) -> None:
+    """They ended in a ValueError of NumPy."""
+    made = NUMBERS.map(lambda r: {"x": value})
+    assert next(iter(made.batch(2).to_numpy()))["x"].dtype == object
+    if isinstance(value, dict):
+        for output in (made.batch(2).to_torch(), made.batch(2).to_jax()):
+            with pytest.raises(ps.UsageError, match="(?s)rows of one shape in column 'x.lists'.*unequal lengths"):
+                next(iter(output))
+    mixed = NUMBERS.map(lambda r: {"x": value if r["i"] % 2 else [[1, 2], [3, 4]]})
+    with pytest.raises(ps.UsageError, match="(?s)of one type in column 'x'.*in a dict"):
+        next(iter(mixed.batch(2).to_numpy()))
+
+
 def test_text_beside_none_and_arrays_of_several_shapes_pass() -> None:
     pictures = NUMBERS.map(lambda r: {"x": np.zeros((1 + r["i"] % 3, 2), np.uint8), "t": None if r["i"] % 3 else "a"})
     assert len(list(pictures.batch(4).to_numpy(threads=0))) == 8

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
 from penstock.core.exact import exact_array, one_type
+from penstock.core.signals import surface
 
 
 @explained_class
@@ -270,11 +271,22 @@ def from_rows(rows: Sequence[dict[str, Any]]) -> Columns:
     return {name: stack([one[name] for one in rows], name) for name in names}
 
 
+def array_of(value: Any) -> NDArray[Any]:
+    """A value as an array; a list of lists of unequal length, of which NumPy has none, as one object."""
+    try:
+        return exact_array(value)
+    except ValueError as error:
+        surface(error)
+        if not isinstance(value, list | tuple):
+            raise
+        return np.empty((), object)
+
+
 def stack(values: Sequence[Any], name: str = "") -> Column:
     """Builds one column from one value per row; see `from_rows`. `name` is the column for errors."""
     if isinstance(values[0], str | bytes | dict) or values[0] is None:
         return strings(values)
-    arrays = [exact_array(value) for value in values]
+    arrays = [array_of(value) for value in values]
     if any(a.dtype.kind in "OUS" for a in arrays):
         return strings(values)
     if len({a.dtype for a in arrays}) > 1:

@@ -97,7 +97,8 @@ class MixedTypes(UsageError):
         super().__init__(
             f"{'numbers' if numbers else 'values'} of one type in column {name!r}{after}",
             got=got,
-            fix=fix.format(name=name, cast="float(x)" if numbers else "str(x), or -1 for None"),
+            fix=fix.format(name=name, cast="float(x)" if numbers else "str(x), or -1 for None")
+            + ("" if numbers else '; lists of lists of unequal lengths in a dict, {"lists": x}'),
         )
         self.row = row
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.columns import Ragged, stack
+from penstock.core.columns import Ragged, array_of, stack
 from penstock.core.errors import UsageError
 
 NUMBERS = "biufc"
@@ -83,7 +83,7 @@ def _stacked(name: str, values: list[dict[str, Any]], framework: str) -> Nested:
             continue
         made = stack(parts)
         if isinstance(made, Ragged) or not holds_numbers(made):
-            raise _unequal(path, framework, [np.asarray(part) for part in parts])
+            raise _unequal(path, framework, [made for made in map(array_of, parts) if made.dtype != object])
         out[key] = made
     return out
 
@@ -112,7 +112,7 @@ def _unequal(name: str, framework: str, arrays: list[Any]) -> UsageError:
         f"rows of one shape in column {name!r} for {framework}",
         got=f"shapes {', '.join(map(str, shapes[:3]))}{', ...' if len(shapes) > 3 else ''}"
         if shapes
-        else "arrays and text together in dicts",
+        else "lists of unequal lengths, or arrays and text together in dicts",
         fix=".decode_images(size) for images, .pad() for sequences, ps.Boxes(max=n) for boxes, or .map(function) to"
         " bring them to one shape or to leave the column out",
     )
