@@ -15,8 +15,8 @@ import pytest
 
 import penstock as ps
 from penstock.core.errors import StorageError
-from penstock.engine import rows_ahead
 from penstock.engine.rows_ahead import ranges_of
+from penstock.plan import ahead_groups
 from penstock.storage import metrics, objects
 from penstock.storage.ranges_ahead import RangesAhead
 from tests.storage.fault_proxy import FaultProxy, Faults
@@ -171,8 +171,8 @@ def test_readers_do_not_wait_for_requests_of_a_plan_that_failed(places, s3):
 
 def test_what_is_on_its_way_counts_as_held(places, s3, monkeypatch):
     ahead = 300_000
-    monkeypatch.setattr(rows_ahead, "AHEAD_BYTES", ahead)
-    monkeypatch.setattr(rows_ahead, "CHUNK_BYTES", ahead // rows_ahead.FETCHERS)
+    monkeypatch.setattr(ahead_groups, "AHEAD_BYTES", ahead)
+    monkeypatch.setattr(ahead_groups, "CHUNK_BYTES", ahead // ahead_groups.FETCHERS)
     loader = rows(places[1], "jsonl", s3.options).shuffle(seed=3).batch(BATCH).to_numpy(threads=1)
     (ranges,) = ranges_of(loader._plan)
     most, run = 0, iter(loader)
@@ -184,4 +184,4 @@ def test_what_is_on_its_way_counts_as_held(places, s3, monkeypatch):
             time.sleep(0.002)
     run.close()
     step = BATCH * 3100
-    assert ahead // 2 < most < ahead + ahead // rows_ahead.FETCHERS + 2 * step
+    assert ahead // 2 < most < ahead + ahead // ahead_groups.FETCHERS + 2 * step

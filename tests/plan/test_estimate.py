@@ -196,7 +196,7 @@ def test_images_and_tar_and_jsonl(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "x" * 90}) + "\n" for _ in range(50)))
     lines = ps.read_jsonl(tmp_path / "a.jsonl").batch(10).plan()
     assert lines.reading is not None
-    assert lines.reading.requests == 5  # one for each step: lines are not cached
+    assert lines.reading.requests == 3  # of 1, 2 and 2 steps: lines are requested ahead, and not cached
     assert lines.order == "file order"
 
 

@@ -126,8 +126,6 @@ class Batches:
         Only of the first batches, at least one, where those of all of them are many bytes (`engine.call_sizes`).
         """
         parts: list[Part] = []
-        if self.before_read is not None:
-            self.before_read(hi)
         while lo < hi:
             block = self._block(lo)
             began = time.perf_counter()
@@ -135,6 +133,8 @@ class Batches:
             if stop - lo > 1 and self._sizes.known and self.plan.predictable:
                 fits = last_fitting(lo, stop, partial(self._planned_bytes, block))
                 hi, stop = (hi, stop) if fits == stop else (fits, fits)
+            if self.before_read is not None:
+                self.before_read(stop)
             edges = block.edges[index : stop - block.lo + 1]
             first, last = edges[0], edges[-1]
             rows = block.read(first, last) if last > first else block.read(block.edges[-1], block.edges[-1] + 1)

@@ -1,31 +1,31 @@
 """Requests the records of the next steps from object storage while a thread parses those of this one.
 
 For sources whose records are byte ranges of remote files (JSON lines, CSV, text, tar). The plan says which come;
-those of several steps are requested together, merged, and stay in memory until they are read: at most `AHEAD_BYTES`.
+those of several steps (`plan.ahead_groups`) are requested together, merged, and stay in memory until they are read: at
+most `AHEAD_BYTES`.
 No batch changes: what is not there, the reader reads itself, and it meets every error.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.core.errors import PenstockError
 from penstock.core.signals import NoMoreThreads, start_thread
 from penstock.engine.batches import Batches
 from penstock.engine.prefetch import register
+from penstock.plan import ahead_groups
+from penstock.plan.ahead_groups import bytes_ahead, steps_after
 from penstock.plan.build import Plan
 from penstock.sources.base import RowsAheadSource
 from penstock.storage.ranges_ahead import RangesAhead
 
-AHEAD_BYTES = 32 << 20
-MOST_STEPS = 256
-FETCHERS = 3
-# About what one thread requests at a time. In random order a request reads over what lies between its records, so the
-# more of them come together, the fewer bytes an epoch takes.
-CHUNK_BYTES = AHEAD_BYTES // FETCHERS
-WAIT_SECONDS = 0.1  # how long a reader waits for its records to be requested, before it requests them itself
+WAIT_SECONDS = 1.0  # how long a reader waits for its records to be requested, before it requests them itself
 
 
 class RowsAhead:
@@ -40,7 +40,8 @@ class RowsAhead:
         self._moved, self._planning = threading.Condition(), threading.Lock()
         self._idle = self._closed = self._started = False
         self._threads = [
-            threading.Thread(target=self._run, name="penstock-rows-ahead", daemon=True) for _ in range(FETCHERS)
+            threading.Thread(target=self._run, name="penstock-rows-ahead", daemon=True)
+            for _ in range(ahead_groups.FETCHERS)
         ]
 
     def start(self) -> None:
@@ -94,7 +95,7 @@ class RowsAhead:
 
     def _fetch_next(self) -> bool:
         """Requests the records of the next steps; False when closed. One thread at a time plans."""
-        sizes: list[int] = []
+        size, starts = 0, dict[int, tuple[RowsAheadSource, list[NDArray[np.int64]]]]()
         # What is claimed is fetched after planning, also if planning fails: readers wait for it.
         with ExitStack() as claimed, self._planning:
             with self._moved:
@@ -109,13 +110,19 @@ class RowsAhead:
                 first = self._next
                 last = first + self._steps if self._stop is None else min(self._stop, first + self._steps)
             for picks in self._work.orders(first, last):
-                for leaf, starts, _, _, _ in self._work.plan.root.reads(picks):
+                for leaf, rows, _, _, _ in self._work.plan.root.reads(picks):
                     if isinstance(leaf.source, RowsAheadSource):
-                        claimed.callback(_fetch, leaf.source.claim_ahead(starts, last), sizes)
+                        starts.setdefault(leaf.number, (leaf.source, []))[1].append(rows)
+            with self._moved:
+                if self._next > first:  # a reader did not wait, and requests them itself
+                    return True
+            for source, parts in starts.values():
+                claimed.callback(source.claim_ahead(rows := np.concatenate(parts), last))
+                size += bytes_ahead(source, rows)
+            self._steps = steps_after(last - first, size)
             with self._moved:
                 self._next = max(self._next, last)
                 self._moved.notify_all()
-        self._steps = max(1, min(MOST_STEPS, 2 * self._steps, CHUNK_BYTES * (last - first) // max(1, sum(sizes))))
         for ranges in self._ranges:
             ranges.forget(self._at)
         return True
@@ -126,13 +133,9 @@ class RowsAhead:
             self._moved.notify_all()
 
     def _has_work(self) -> bool:
-        held = sum(ranges.size for ranges in self._ranges) + self._coming * CHUNK_BYTES
-        end = self._at + MOST_STEPS
-        return held < AHEAD_BYTES and self._next < (end if self._stop is None else min(end, self._stop))
-
-
-def _fetch(fetch: Callable[[], int], sizes: list[int]) -> None:
-    sizes.append(fetch())
+        held = sum(ranges.size for ranges in self._ranges) + self._coming * ahead_groups.CHUNK_BYTES
+        end = self._at + ahead_groups.MOST_STEPS
+        return held < ahead_groups.AHEAD_BYTES and self._next < (end if self._stop is None else min(end, self._stop))
 
 
 def ranges_of(plan: Plan) -> Sequence[RangesAhead]:

@@ -18,7 +18,7 @@ from penstock.core.errors import UsageError
 from penstock.core.sizes import size
 from penstock.order.ragged_index import prefix, ranges
 from penstock.plan.assumptions import Assumptions
-from penstock.sources.base import RecordRanges, ScannedSource, Source, TokenSource
+from penstock.sources.base import RecordRanges, RowsAheadSource, ScannedSource, Source, TokenSource
 from penstock.sources.token_objects import TokenObjects
 from penstock.sources.tokens import TokenFiles
 from penstock.storage.coalesce import distinct
@@ -196,6 +196,11 @@ class RecordLayout(ByteLayout):
     source: RecordRanges = field(kw_only=True)
     bases: I64 = field(kw_only=True)  # the address of each file
     ends: I64 = field(kw_only=True)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the records of some steps are requested together."""
+        return isinstance(self.source, RowsAheadSource)
 
     @property
     def objects(self) -> int:

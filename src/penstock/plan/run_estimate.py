@@ -11,7 +11,7 @@ from penstock.core.sizes import size
 from penstock.order.lanes import fleet_amplification
 from penstock.plan.assumptions import AS_OF, Assumptions
 from penstock.plan.block_layout import BlockLayout, Epoch, epoch_of_blocks
-from penstock.plan.byte_layout import ByteLayout, even_layout
+from penstock.plan.byte_layout import ByteLayout, RecordLayout, even_layout
 from penstock.plan.cache_model import pages_fetched
 from penstock.plan.order_choices import Choice, Order, block_choice, lane_choice, lanes_for, lanes_held, rows_per_block
 from penstock.plan.sampled_reads import Counted, EvenSteps, Steps, count
@@ -462,10 +462,9 @@ def _requested_again(
     figures: Figures, rows: Rows, reading: Reading, cost: Cost, seconds: float | None, assumed: Assumptions
 ) -> Iterator[str]:
     """Advice for what no cache keeps: JSON lines, text, CSV, tar shards, single objects, token files of other tools."""
-    again = (
-        f"every step requests its records: the fleet fetches {reading.bytes / max(1, reading.corpus_bytes):.3g} times "
-        "the corpus"
-    )
+    ahead = any(isinstance(layout, RecordLayout) and layout.ahead for layout in rows.layouts)
+    when = "records are requested for some steps at a time" if ahead else "every step requests its records"
+    again = f"{when}: the fleet fetches {reading.bytes / max(1, reading.corpus_bytes):.3g} times the corpus"
     stored = "a token store or Parquet files (.write()) with .shuffle(lanes=) are fetched once"
     if all(layout.objects == layout.items > 1 for layout in rows.layouts):
         stored = "no order helps where every record is an object: put them into tar shards, or Parquet files (.write())"

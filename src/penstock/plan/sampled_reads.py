@@ -7,6 +7,7 @@ larger one some steps on some hosts are counted, at most about two million rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from math import ceil
@@ -19,10 +20,11 @@ from penstock.order.lanes import lane_cut
 from penstock.order.ragged_index import ranges
 from penstock.order.shard import rows_of_rank
 from penstock.order.shuffle import permute
+from penstock.plan.ahead_groups import CHUNK_BYTES, MOST_STEPS, bytes_ahead, steps_after
 from penstock.plan.assumptions import Assumptions
 from penstock.plan.block_layout import BlockLayout, Fetchers
 from penstock.plan.build import Plan
-from penstock.plan.byte_layout import ByteLayout
+from penstock.plan.byte_layout import ByteLayout, RecordLayout
 from penstock.plan.step_ranges import StepRanges
 from penstock.sources.block_reads import Fetcher
 from penstock.storage.coalesce import coalesce, pages, parted
@@ -184,14 +186,13 @@ def count(steps: Steps, hosts: int, layouts: list[ByteLayout], assumed: Assumpti
         ranks = range(host * steps.world // hosts, (host + 1) * steps.world // hosts)
         ranks = ranks[:1] if _one_reads(steps, layouts) else ranks
         chosen = ranks[:: -(-len(ranks) // sample.ranks)]
-        for group in sample.groups:
-            made = np.zeros(len(_Fetched._fields))
-            for rank in chosen:
-                made += _of_rank(steps, group, rank, kept, fetchers, assumed, miss)
-            made *= len(ranks) / len(chosen)
+        share, at_once = len(ranks) / len(chosen), np.zeros(3)
+        for rank, group, read in sample.of_ranks(steps, chosen):
+            made = share * _of_group(read, group[0], rank, kept, fetchers, assumed, miss)
             sums[int(group[0] >= steps.steps)] += made
             if group[0] == 0:
-                first = [max(old, new) for old, new in zip(first, made[-3:].tolist(), strict=True)]
+                at_once += made[-3:]
+        first = [max(old, new) for old, new in zip(first, at_once.tolist(), strict=True)]
     now, then = (_Fetched(*row) for row in (sums / (len(sample.hosts) * sample.steps)).tolist())
     return Counted(
         now.rows, now.used_bytes, now.items, now.accesses, now.fetched, now.requests, now.bytes,
@@ -205,6 +206,38 @@ def _one_reads(steps: Steps, layouts: list[ByteLayout]) -> bool:
     return steps.same and all(layout.cached and not layout.private for layout in layouts)
 
 
+def _are_ahead(layouts: list[ByteLayout]) -> bool:
+    """Whether records are requested for groups of steps, see `ahead_groups`; not where pages are fetched ahead."""
+    paged = any(layout.cached and not layout.private for layout in layouts)
+    return not paged and any(isinstance(layout, RecordLayout) and layout.ahead for layout in layouts)
+
+
+def _bytes_ahead(read: _Read) -> int:
+    """The bytes of these reads that are requested ahead."""
+    rows = dict[RecordLayout, list[I64]]()
+    for each in read.reads:
+        if isinstance(each.layout, RecordLayout) and each.layout.ahead:
+            rows.setdefault(each.layout, []).append(each.starts)
+    return sum(bytes_ahead(layout.source, np.concatenate(parts)) for layout, parts in rows.items())
+
+
+class _Read(NamedTuple):
+    """What a rank reads in some steps: rows computed, all rows, reads."""
+
+    rows: int
+    all_rows: float
+    reads: list[RankReads]
+
+    @classmethod
+    def of(cls, steps: Steps, group: range, rank: int) -> _Read:
+        rows, all_rows, every = 0, 0.0, list[RankReads]()
+        for step in group:
+            count, scale, reads = steps.reads(step, rank, _CALL)
+            rows, all_rows = rows + count, all_rows + count * scale
+            every += reads
+        return cls(rows, all_rows, every)
+
+
 class _Sample(NamedTuple):
     """Which steps, in groups that are fetched together, hosts and ranks of a host are counted."""
 
@@ -213,10 +246,25 @@ class _Sample(NamedTuple):
     ranks: int
     steps: int  # of the first epoch
     complete: bool
+    ahead: bool  # groups are as `ahead_groups` says
+
+    def of_ranks(self, steps: Steps, ranks: range) -> Iterator[tuple[int, range, _Read]]:
+        """What these ranks read in each group: each group on all ranks, or, if they differ, one rank after another."""
+        if not (self.ahead and self.complete):
+            yield from ((rank, group, _Read.of(steps, group, rank)) for group in self.groups for rank in ranks)
+            return
+        for rank in ranks:
+            for epoch in range(2):
+                at, end, together = epoch * steps.steps, (epoch + 1) * steps.steps, 1
+                while at < end:
+                    group = range(at, min(end, at + together))
+                    read = _Read.of(steps, group, rank)
+                    yield rank, group, read
+                    together, at = steps_after(len(group), _bytes_ahead(read)), group.stop
 
     @classmethod
     def of(cls, steps: Steps, hosts: int, layouts: list[ByteLayout], assumed: Assumptions) -> _Sample:
-        total, together = steps.steps, min(assumed.fetch_steps, steps.steps)
+        total, together, ahead = steps.steps, min(assumed.fetch_steps, steps.steps), _are_ahead(layouts)
         every, ranks = min(hosts, _HOSTS), 1 if _one_reads(steps, layouts) else -(-steps.world // hosts)
         calls = total * every * ranks
         less = _LESS if any(isinstance(layout, BlockLayout) for layout in layouts) else 1
@@ -227,7 +275,11 @@ class _Sample(NamedTuple):
             edges = [0, *range(1, 2 * total, together), 2 * total]  # the first step alone: the trainer waits for it
             edges = sorted({*edges, total})
             groups = [range(a, b) for a, b in pairwise(edges)]
-            return cls(groups, [hosts * i // every for i in range(every)], ranks, total, True)
+            return cls(groups, [hosts * i // every for i in range(every)], ranks, total, True, ahead)
+        if ahead:
+            read = _Read.of(steps, range(1), 0)
+            size = _bytes_ahead(read) * read.all_rows / max(1, read.rows)
+            together = max(1, min(MOST_STEPS, int(CHUNK_BYTES / max(1, size)), total))
         ranks = min(ranks, _RANKS)
         per_call = max(1, min(steps.rows, _CALL) * together)
         most = max(1, min(_STEPS, total // together, ROWS // per_call))
@@ -235,7 +287,7 @@ class _Sample(NamedTuple):
         every = max(1, min(every, ROWS // (most * per_call * ranks)))
         groups = [range(i, i + together) for i in (total // most * number for number in range(most))]
         groups = [range(a.start, min(a.stop, total)) for a in groups]
-        return cls(groups, [hosts * i // every for i in range(every)], ranks, sum(map(len, groups)), False)
+        return cls(groups, [hosts * i // every for i in range(every)], ranks, sum(map(len, groups)), False, ahead)
 
 
 class _Fetched(NamedTuple):
@@ -249,26 +301,23 @@ class _Fetched(NamedTuple):
     objects: float
 
 
-def _of_rank(
-    steps: Steps, group: range, rank: int, kept: dict[int, NDArray[np.bool_]], fetchers: Fetchers | None,
+def _of_group(
+    read: _Read, step: int, rank: int, kept: dict[int, NDArray[np.bool_]], fetchers: Fetchers | None,
     assumed: Assumptions, miss: float,
 ) -> NDArray[np.float64]:  # fmt: skip
-    """What a rank fetches for some steps together."""
-    rows, all_rows, every = 0, 0.0, dict[int, list[RankReads]]()
-    for step in group:
-        count, scale, reads = steps.reads(step, rank, _CALL)
-        rows, all_rows = rows + count, all_rows + count * scale
-        for read in reads:
-            every.setdefault(id(read.layout), []).append(read)
+    """What a rank fetches for steps from `step` on together."""
+    every = dict[int, list[RankReads]]()
+    for each in read.reads:
+        every.setdefault(id(each.layout), []).append(each)
     found = [
         _fetch_blocks(reads[0].layout, reads, None if fetchers is None else fetchers.of(reads[0].layout, rank))
         if isinstance(reads[0].layout, BlockLayout)
-        else _fetch(reads, kept.get(layout), assumed, miss, group[0])
+        else _fetch(reads, kept.get(layout), assumed, miss, step)
         for layout, reads in every.items()
     ]
     made: NDArray[np.float64] = np.array(found, float).reshape(-1, len(_Fetched._fields)).sum(axis=0)
-    made *= all_rows / max(1, rows)
-    made[0] = all_rows
+    made *= read.all_rows / max(1, read.rows)
+    made[0] = read.all_rows
     return made
 
 

@@ -6,7 +6,7 @@ scan itself is repeated if its bytes do not agree with the file's ETag, until tw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -122,11 +122,6 @@ def scan_remote(
         "the same bytes each time that the file is read", got=f"{_SCANS} reads that all differ", where=path,
         fix="check what is between here and the storage",
     )  # fmt: skip
-
-
-def spans_of(wanted: Iterable[Wanted]) -> Ints:
-    """File, first byte and end of each range."""
-    return np.array([(one.file, *span) for one in wanted for span in one.ranges], np.int64).reshape(-1, 3)
 
 
 def read_remote(

@@ -26,7 +26,7 @@ from penstock.sources import compressed
 from penstock.sources.csv_cutting import QuotedCutter, Quoting
 from penstock.sources.cutting import PIECE_BYTES, Cutter, Ints, Piece, Until
 from penstock.sources.line_errors import no_records, place, too_long
-from penstock.sources.line_index import Index, Wanted, claim_remote, read_remote, record_of, scan, scan_remote, spans_of
+from penstock.sources.line_index import Index, Wanted, claim_remote, read_remote, record_of, scan, scan_remote
 from penstock.sources.line_ranges import checked_cursor, exact_bounds, line_ranges
 from penstock.sources.line_scan import scan_lines
 from penstock.sources.mapped_lines import FEWEST, MappedLines
@@ -311,15 +311,14 @@ class LineFiles:
         found = self._spans(indices, [])
         files, place = np.unique(found.files, return_inverse=True)
         found = found[np.array([self._paged(file) for file in files.tolist()], bool)[place]]
-        ranges = np.column_stack((found.files, found.starts, found.stops))
-        return claim_remote(ranges, self.paths, self.stamps, self.index, self.options, self.ahead, step)
+        return claim_remote(found.table(), self.paths, self.stamps, self.index, self.options, self.ahead, step)
 
     @property
     def range_unit(self) -> int:
         return PAGE if all(self.kind(file) == "plain" for file in range(len(self.paths))) else 0  # else fetched as one
 
     def record_ranges(self, indices: NDArray[np.int64]) -> Ints:
-        return spans_of(self._spans(indices, []).by_file())
+        return self._spans(indices, []).table()
 
     def _spans(self, indices: NDArray[np.int64], errors: list[RecordError]) -> Spans:
         """The byte ranges of records; those that are known to be damaged are errors."""

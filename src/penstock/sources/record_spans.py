@@ -30,6 +30,10 @@ class Spans:
     starts: Ints
     stops: Ints
 
+    def table(self) -> Ints:
+        """A row (file, start, stop) for each."""
+        return np.column_stack((self.files, self.starts, self.stops))
+
     def __getitem__(self, which: NDArray[Any]) -> Spans:
         return Spans(*(a[which] for a in (self.places, self.files, self.rows, self.starts, self.stops)))
 
