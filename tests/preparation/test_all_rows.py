@@ -56,7 +56,7 @@ def test_bad_records_count_against_one_budget(name: str, lines: Path, tmp_path: 
             READERS[name](rows.skip_errors(budget), tmp_path / f"out {budget}")
 
 
-@pytest.mark.parametrize("name", READERS.keys() - KEEPS_DUPLICATES_ONLY)
+@pytest.mark.parametrize("name", [name for name in READERS if name not in KEEPS_DUPLICATES_ONLY])
 def test_rows_of_which_nothing_is_kept_are_refused(name: str, lines: Path, tmp_path: Path) -> None:
     nothing = ps.read_jsonl(lines, fields=["text", "n"], on_error="skip").filter(lambda record: False)
     with pytest.raises((ps.DataError, ps.UsageError), match="expected at least one"):

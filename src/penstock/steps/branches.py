@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from penstock.core.columns import Column, Columns, scatter
 from penstock.core.errors import BadRecords, PenstockError, UsageError, UserCodeError
 from penstock.core.signals import surface
+from penstock.sources.base import TokenSource
+from penstock.sources.token_documents import same_tokenizer
 from penstock.steps.facts import Bounds, RowFacts
 from penstock.steps.node import Fetched, Node, Reads, SourceNode
 from penstock.steps.picks import I64, Epoch, Picks, rows_at
@@ -167,6 +169,7 @@ class Branches(Node):
             found = self._final_type(name, column)
             known, source = self._types.setdefault(name, (found, child))
             if known != found:
+                same_tokenizer([leaf.source for leaf in self.leaves() if isinstance(leaf.source, TokenSource)])
                 raise UsageError(
                     f"column {name!r} of one type from every source of {self.noun}",
                     got=f"{known} from source {self.children.index(source)}, {found} from {self.children.index(child)}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -153,10 +153,10 @@ def test_the_local_cache_of_the_hub() -> None:
 def test_a_name_that_is_nowhere_lists_what_was_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
-    began = time.perf_counter()
+    asked: list[str] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: asked.append(str(host)) or [])
     with pytest.raises(UsageError) as met:
         resolve_dataset("no_such_thing", data_dir=str(tmp_path / "tfds"))
-    took = time.perf_counter() - began
     text = str(met.value)
     assert "got:   'no_such_thing'" in text
     tried = [line.strip().partition(":")[0] for line in text.splitlines() if line.startswith("    ")]
@@ -169,7 +169,7 @@ def test_a_name_that_is_nowhere_lists_what_was_tried(monkeypatch: pytest.MonkeyP
         "TFDS builders registered by this program",
     ]
     assert "not asked, since HF_HUB_OFFLINE is set" in text
-    assert took < 20, "no retries over a network that is not there"
+    assert len(asked) <= 2, "no retries over a network that is not there"
 
 
 def test_a_hub_that_cannot_be_reached_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
