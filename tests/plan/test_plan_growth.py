@@ -50,3 +50,15 @@ def test_a_plan_takes_few_calls_per_row_group(tmp_path: Path, lanes: int | None)
     small, large = cost(1000), cost(4000)
     assert large < 4.4 * small  # no more than in proportion
     assert (large - small) / 3000 < 400  # 1,550 if each column chunk is read six times
+
+
+@pytest.mark.parametrize("lanes", [None, 8])
+def test_a_plan_of_records_requested_ahead_takes_calls_per_group_of_steps(tmp_path: Path, lanes: int | None) -> None:
+    def cost(steps: int) -> int:
+        (path := tmp_path / f"{steps}.jsonl").write_text('{"n": 1}\n' * (32 * steps))
+        rows = ps.read_jsonl(path)
+        order = rows.shuffle(seed=7, lanes=lanes, block=16, window=2) if lanes else rows.shuffle(seed=7)
+        return calls(lambda: order.plan(batch=32, world=16, hosts=4))
+
+    small, large = cost(100), cost(400)
+    assert large < 2 * small  # 3.6 times if the order of each step of each rank is computed by itself
