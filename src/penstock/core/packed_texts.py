@@ -1,16 +1,13 @@
 """Many texts or byte strings in one block of memory that child processes share: bytes and offsets in an unnamed file.
 
 A Python `str` takes about 50 bytes more than its characters, and a copy of a list of them in each child process takes
-all of it again. Packed texts are mapped by every child instead (see `shared_part`), and decoded when they are read,
+all of it again. Packed texts are mapped by every child instead (`core.shared_memory`), and decoded when they are read,
 about 0.3 us each.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import tempfile
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, overload
@@ -19,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.os_errors import temporary_errors
+from penstock.core.shared_memory import shared_block, unnamed_file
 
 _CHUNK = 1 << 14  # texts encoded in one call
-_regions: dict[int, tuple[int, int]] = {}  # address of a shared block -> its descriptor and size
 
 
 def pack(values: Sequence[Any] | NDArray[Any], least: int) -> PackedColumn | None:
@@ -131,7 +128,7 @@ def _packed(values: Iterable[Any], raw: bool) -> tuple[NDArray[np.uint8], NDArra
         file.seek(start)
         file.write(offsets.data)
         file.flush()
-        block = _shared(os.dup(file.fileno()), start + offsets.nbytes)
+        block = shared_block(os.dup(file.fileno()), start + offsets.nbytes)
     return block[: int(offsets[-1])], block[start:].view(np.int64)
 
 
@@ -141,37 +138,3 @@ def _taken(values: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[
     for i, (start, stop) in enumerate(zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)):
         out[i] = bytes(data[start:stop]) if raw else str(data[start:stop], "utf-8", "surrogatepass")
     return out
-
-
-def _shared(fd: int, size: int) -> NDArray[np.uint8]:
-    memory = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
-    block = np.frombuffer(memory, np.uint8)
-    address = int(block.__array_interface__["data"][0])
-    _regions[address] = fd, size
-    weakref.finalize(memory, _forget, address, fd)
-    return block
-
-
-def _forget(address: int, fd: int) -> None:
-    if _regions.get(address, (-1, 0))[0] == fd:
-        del _regions[address]
-    os.close(fd)
-
-
-def shared_part(buffer: memoryview) -> tuple[int, int] | None:
-    """The descriptor and offset of a buffer that lies in shared memory; None for any other."""
-    if not _regions or not buffer.nbytes:
-        return None
-    address = int(np.frombuffer(buffer, np.uint8).__array_interface__["data"][0])
-    for start, (fd, size) in list(_regions.items()):
-        if start <= address and address + buffer.nbytes <= start + size:
-            return fd, address - start
-    return None
-
-
-def unnamed_file(label: str) -> int:
-    """The descriptor of a memfd, or of an unlinked temporary file where the system has none."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(label)
-    with tempfile.TemporaryFile(prefix=label) as file:
-        return os.dup(file.fileno())

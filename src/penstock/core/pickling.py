@@ -150,9 +150,10 @@ class _Pickler(pickle.Pickler):
     """Pickles by name, and collects the modules of what another interpreter could not import."""
 
     def __init__(self) -> None:
-        self.file, self.buffers = io.BytesIO(), list[memoryview]()
+        self.file, self.buffers = io.BytesIO(), (buffers := list[memoryview]())
         self.by_value: set[str] = set()
-        super().__init__(self.file, PROTOCOL, buffer_callback=lambda b: self.buffers.append(b.raw()))
+        # Without `self`: a cycle of references would hold all data until the garbage collector runs.
+        super().__init__(self.file, PROTOCOL, buffer_callback=lambda b: buffers.append(b.raw()))
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, FunctionType | type) and not _can_import(value):

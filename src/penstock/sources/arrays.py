@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import orjson
@@ -106,6 +106,14 @@ class Arrays:
             self._id = hashing.content_id(parts)
         return self._id
 
+    def in_memory(self) -> dict[str, Column]:
+        """See `sources.base.MemorySource`: columns of numbers; texts are packed already."""
+        return {name: _in_one_piece(column) for name, column in self._columns.items() if _may_move(column)}
+
+    def use_moved(self, values: dict[str, Column]) -> None:
+        """See `sources.base.MemorySource`."""
+        self._columns = {**self._columns, **values}
+
     def describe(self) -> dict[str, Any]:
         return {"kind": "arrays", "records": self._rows, "bytes": self._bytes, "columns": self.columns}
 
@@ -114,6 +122,20 @@ class Arrays:
 
     def __repr__(self) -> str:
         return f"Arrays({self._rows} rows: {', '.join(self._columns)})"
+
+
+def _may_move(column: Column | PackedColumn) -> TypeGuard[Column]:
+    if isinstance(column, PackedColumn):
+        return False
+    values = column.values if isinstance(column, Ragged) else column
+    return values.dtype != object and map_of(values) is None
+
+
+def _in_one_piece(column: Column) -> Column:
+    """Every other row of an array, and the like, would be sent as a part of the pickle."""
+    if isinstance(column, Ragged):
+        return Ragged(np.ascontiguousarray(column.values), np.ascontiguousarray(column.offsets))
+    return column if column.flags.forc else np.ascontiguousarray(column)
 
 
 def _bytes_of(column: Column | PackedColumn, rows: NDArray[np.int64]) -> int:

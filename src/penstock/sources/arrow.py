@@ -136,6 +136,11 @@ def _one(column: Any) -> Any:
     return column if plain == column.type else column.cast(plain)
 
 
+def return_memory() -> None:
+    """Gives what Arrow freed back to the system, which its allocator delays."""
+    need("pyarrow", extra="parquet").default_memory_pool().release_unused()
+
+
 def without_views(table: Any) -> Any:
     """A table without view types, which pyarrow cannot take rows from."""
     for i, field in enumerate(table.schema):

@@ -15,6 +15,7 @@ paths and small tables, and open files again on the other side) and many threads
 | `SpanReader` | `spans(starts, lengths)`: many ranges in few requests | `.pack()` |
 | `PagedTokens` | `needs(starts, lengths)`: which pages of a remote store reads need | the loader, to fetch ahead |
 | `RowsAheadSource` | `claim_ahead(indices, step)`: remote records, requested before they are read | the loader |
+| `MemorySource` | `in_memory`, `use_moved`: data that child processes share | loaders with child processes |
 | `BorrowSource` | `borrow(indices, arena)`: bytes in reused memory | `.decode_images()` |
 | `RecordRanges` | `record_ranges(indices)`: the bytes that reads request | `penstock plan` |
 | `ScannedSource` | `scanned`, `held`: whether files are read whole at first | `penstock plan` |
@@ -247,6 +248,19 @@ class SizedRows(Protocol):
 
     def largest_row(self) -> int | None:
         """The bytes of the largest row, if that is known: then few rows of small data need not be looked up."""
+        ...
+
+
+@runtime_checkable
+class MemorySource(Protocol):
+    """Data in memory, which children copy unless it is moved into memory that they share (`core.shared_memory`)."""
+
+    def in_memory(self) -> Any:
+        """Everything that may be moved."""
+        ...
+
+    def use_moved(self, values: Any, /) -> None:
+        """Reads from an equal copy of what `in_memory` returned."""
         ...
 
 

@@ -25,7 +25,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, FileMissing, PenstockError, RecordError, StorageError, UsageError
 from penstock.core.optional import need
 from penstock.core.signals import surface
-from penstock.sources.arrow import kind_of, to_columns
+from penstock.sources.arrow import kind_of, return_memory, to_columns
 from penstock.sources.arrow_content import content_parts
 from penstock.sources.formats import Options
 from penstock.sources.splits import choose
@@ -250,6 +250,15 @@ class HFDataset:
                 return ""
             stamps += [str(path.resolve()), found.st_size, found.st_mtime_ns]
         return hashing.content_id([str(self.dataset._fingerprint), *self.columns, *stamps]) if stamps else ""
+
+    def in_memory(self) -> Any:
+        """See `sources.base.MemorySource`; of a dataset in files nothing is."""
+        return self.dataset
+
+    def use_moved(self, values: Any) -> None:
+        """See `sources.base.MemorySource`."""
+        self.dataset = values
+        return_memory()
 
     def describe(self) -> dict[str, Any]:
         return {

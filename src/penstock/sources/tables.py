@@ -17,7 +17,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.optional import need
 from penstock.core.signals import surface
-from penstock.sources.arrow import kind_of, to_columns, without_views
+from penstock.sources.arrow import kind_of, return_memory, to_columns, without_views
 from penstock.sources.arrow_content import content_parts
 from penstock.store.doctable import check_range
 
@@ -69,6 +69,15 @@ class TableSource:
                 parts.append(hashing.content_id(p for name in self.columns for p in content_parts(some.column(name))))
             self._id = hashing.content_id(parts)
         return self._id
+
+    def in_memory(self) -> Any:
+        """See `sources.base.MemorySource`."""
+        return self.table
+
+    def use_moved(self, values: Any) -> None:
+        """See `sources.base.MemorySource`."""
+        self.table = values
+        return_memory()
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import subprocess
 import sys
 import textwrap
+import weakref
 from pathlib import Path
 
+import datasets
 import numpy as np
+import pyarrow
 import pytest
 
 import penstock as ps
+from penstock.core import shared_memory
+from penstock.core.columns import Ragged
 from penstock.core.packed_texts import PackedColumn, PackedTexts
+from penstock.core.pickling import dump
 from penstock.sources.arrays import Arrays, Texts
 
 ODD = ["", "a", "\ud800", "Zürich", "\U0001f1e8\U0001f1ed", "\0", "x" * 1000]
@@ -61,10 +68,52 @@ def test_a_packed_column_equals_one_of_objects(monkeypatch: pytest.MonkeyPatch) 
     assert [t for batch in batches for t in batch["none"].tolist()] == columns["none"]
 
 
+def test_data_in_memory_is_moved_once_and_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.engine.processes.payload._LEAST_MOVED", 1)
+    before = dict(shared_memory._regions)
+    texts, numbers = ODD[3:] * 300, np.arange(1200)[::-1]
+    columns = {"x": numbers, "ids": Ragged.of([numbers[: i % 5] for i in range(1200)]), "o": [*texts[1:], 1.5]}
+    table = pyarrow.table({"s": texts, "n": numbers})
+    rows = ps.concat([ps.from_records(table.slice(0, 700)), ps.from_records(table.slice(700))])
+    both = ps.zip([rows, ps.from_arrays(columns), ps.from_hf(datasets.Dataset.from_dict({"d": texts}))])
+    fingerprint = both.fingerprint()
+    for _ in range(2):
+        batches = list(both.batch(100).to_numpy(workers=2))
+        assert len(shared_memory._regions) == len(before) + 1
+        assert [n for batch in batches for n in batch["n"].tolist()] == numbers.tolist()
+        for name in ("s", "d"):
+            assert [text for batch in batches for text in batch[name].tolist()] == texts
+        assert [n for batch in batches for n in batch["x"].tolist()] == numbers.tolist()
+        assert [n for batch in batches for n in batch["o"].tolist()] == columns["o"]
+        assert [len(ids) for batch in batches for ids in batch["ids"].tolist()] == [i % 5 for i in range(1200)]
+    again = pickle.loads(pickle.dumps(both))
+    assert again.fingerprint() == both.fingerprint() == fingerprint
+    assert again.peek(3)[2]["s"] == texts[2]
+    del both, rows, again
+    gc.collect()
+    assert shared_memory._regions == before, "its descriptor is closed with the last source"
+
+
+def test_arrays_that_were_sent_are_free_without_the_garbage_collector() -> None:
+    class Watched(np.ndarray):
+        pass
+
+    array = np.zeros(100_000).view(Watched)
+    gone, was = weakref.ref(array), gc.isenabled()
+    gc.disable()
+    try:
+        body, buffers = dump([array])
+        del array, body, buffers
+        assert gone() is None
+    finally:
+        if was:
+            gc.enable()
+
+
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="memory of a tree is read there")
-@pytest.mark.parametrize("kind", ["texts", "column"])
+@pytest.mark.parametrize("kind", ["texts", "column", "records", "unicode", "table", "frame", "dataset", "ids"])
 def test_four_children_hold_many_texts_once(kind: str) -> None:
-    _compare(kind, 150_000, 80)
+    _compare(kind, 300_000, 80)
 
 
 @pytest.mark.soak
@@ -75,6 +124,7 @@ def test_four_children_hold_five_million_texts_once() -> None:
 def _compare(kind: str, count: int, repeats: int) -> None:
     script = """
         import os, sys
+        import numpy as np
         import penstock as ps
 
         def used():
@@ -91,7 +141,26 @@ def _compare(kind: str, count: int, repeats: int) -> None:
                 next(run)
             return used()
 
-        make = {"texts": ps.from_texts, "column": lambda texts: ps.from_arrays({"s": texts, "n": range(len(texts))})}
+        def table(texts):
+            import pyarrow
+            return ps.from_records(pyarrow.table({"s": texts}))
+
+        def frame(texts):
+            import pandas
+            return ps.from_records(pandas.DataFrame({"s": texts}))
+
+        def dataset(texts):
+            import datasets
+            return ps.from_hf(datasets.Dataset.from_dict({"s": texts}))
+
+        make = {
+            "texts": ps.from_texts,
+            "column": lambda texts: ps.from_arrays({"s": texts, "n": range(len(texts))}),
+            "unicode": lambda texts: ps.from_arrays({"s": np.array(texts)}),
+            "records": lambda texts: ps.from_records([{"s": text} for text in texts]),
+            "ids": lambda texts: ps.from_arrays({"s": [np.frombuffer(t.encode(), np.uint8) for t in texts]}),
+            "table": table, "frame": frame, "dataset": dataset,
+        }
         source = make[sys.argv[1]](["tiny"] * 20_000)
         bare = [tree(threads=0), tree(workers=4)]
         source = make[sys.argv[1]]([(f"{i} " * int(sys.argv[3]))[: int(sys.argv[3])] for i in range(int(sys.argv[2]))])
@@ -104,3 +173,4 @@ def _compare(kind: str, count: int, repeats: int) -> None:
     assert done.returncode == 0, done.stderr
     bare_one, bare_tree, one, tree = map(float, done.stdout.split())
     assert tree - bare_tree < 1.5 * (one - bare_one) + 10, "what the texts take, without interpreters"
+    assert tree - bare_tree - (one - bare_one) < 0.5 * count * repeats / (1 << 20), "no second copy in shared memory"

@@ -21,8 +21,8 @@ from typing import Any
 from penstock.core.closed_functions import why_open
 from penstock.core.cpus import usable_cores
 from penstock.core.errors import PenstockError
-from penstock.core.packed_texts import shared_part
 from penstock.core.pickling import PROTOCOL, reduced_own
+from penstock.core.shared_memory import shared_part
 from penstock.engine.output import Output
 from penstock.plan.definition import Definition
 

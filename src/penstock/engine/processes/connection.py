@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.core.columns import Columns
 from penstock.core.errors import PenstockError, WorkerDied
-from penstock.core.packed_texts import unnamed_file
+from penstock.core.shared_memory import unnamed_file
 from penstock.core.signals import surface
 from penstock.engine.processes.child import ChildSteps, Descriptors
 from penstock.engine.processes.payload import Payload

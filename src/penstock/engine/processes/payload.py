@@ -1,6 +1,7 @@
 """Sends a plan to child processes in an unnamed file; `core.pickling` says how functions are pickled.
 
-Large arrays in the definition are mapped copy-on-write, so N children hold them once.
+Large arrays in the definition are mapped copy-on-write, so N children hold them once. Data in memory is moved into
+memory that they share with this process: it is there once altogether, unless the user keeps the original too.
 """
 
 from __future__ import annotations
@@ -8,18 +9,22 @@ from __future__ import annotations
 import mmap
 import os
 import pickle
+import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from penstock.core.errors import MissingExtra, UsageError
-from penstock.core.packed_texts import shared_part, unnamed_file
+from penstock.core.errors import MissingExtra, StorageError, UsageError
 from penstock.core.pickling import culprit, dump
+from penstock.core.shared_memory import moved, shared_part, unnamed_file
 from penstock.engine.output import Output
 from penstock.engine.processes.ring import ALIGN
 from penstock.plan.branches import Combined
 from penstock.plan.definition import Definition, OfPipeline
 from penstock.plan.step_ranges import StepRanges
-from penstock.sources.base import FileSource
+from penstock.sources.base import FileSource, MemorySource, Source
 
+_LEAST_MOVED = 4 << 20  # bytes
+_one_at_a_time = threading.Lock()
 _OWN = "memory://"  # a filesystem that each process has for itself
 
 
@@ -45,8 +50,10 @@ class Payload(NamedTuple):
 
 def write_payload(job: ChildJob) -> Payload:
     """Writes a job into an unnamed file; `read_payload` reads it. What is in shared memory already is not copied."""
-    _refuse_own_memory(job.definition)
-    body, buffers = _dump(job)
+    sources = list(_sources(job.definition))
+    for source in sources:
+        _refuse_own_memory(source)
+    body, buffers = _dump(job, sources)
     spans: list[tuple[int, int, int]] = []  # descriptor (-1: this file), first byte, bytes
     at, own = 0, []
     for buffer in buffers:
@@ -84,17 +91,21 @@ def read_payload(fd: int) -> Any:
     return pickle.loads(body, buffers=parts)
 
 
-def _refuse_own_memory(definition: Definition) -> None:
-    """Refuses files that only this process can see."""
+def _sources(definition: Definition) -> Iterator[Source]:
+    """The sources of a pipeline, and of those it consists of."""
     origin = definition.origin
     if isinstance(origin, Combined):
         for branch in origin.branches:
-            _refuse_own_memory(branch)
-        return
-    if isinstance(origin, OfPipeline):
-        _refuse_own_memory(origin.definition)
-        return
-    places = origin.paths if isinstance(origin, FileSource) else origin.locate(0).values()
+            yield from _sources(branch)
+    elif isinstance(origin, OfPipeline):
+        yield from _sources(origin.definition)
+    else:
+        yield origin
+
+
+def _refuse_own_memory(source: Source) -> None:
+    """Refuses files that only this process can see."""
+    places = source.paths if isinstance(source, FileSource) else source.locate(0).values()
     for place in places:
         if isinstance(place, str) and place.startswith(_OWN):
             raise UsageError(
@@ -105,14 +116,25 @@ def _refuse_own_memory(definition: Definition) -> None:
             )
 
 
+def _share(sources: list[Source]) -> None:
+    """Moves what sources hold into memory that children map."""
+    holders = [source for source in sources if isinstance(source, MemorySource)]
+    with _one_at_a_time:  # a second copy would close the descriptor of the first, which a payload may name
+        found = moved([source.in_memory() for source in holders], _LEAST_MOVED)
+        if found is not None:
+            for source, values in zip(holders, found, strict=True):
+                source.use_moved(values)
+
+
 def _base(head: int) -> int:
     return -(-(8 + head) // ALIGN) * ALIGN
 
 
-def _dump(job: ChildJob) -> tuple[bytes, list[memoryview]]:
+def _dump(job: ChildJob, sources: list[Source]) -> tuple[bytes, list[memoryview]]:
     try:
+        _share(sources)
         return dump(job)
-    except MissingExtra:
+    except (MissingExtra, StorageError):
         raise
     except Exception as error:
         raise UsageError(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import LimitError
-from penstock.core.packed_texts import unnamed_file
+from penstock.core.shared_memory import unnamed_file
 
 HEAD = max(4096, mmap.ALLOCATIONGRANULARITY)
 THREADS = 128  # the first page has room for this many
