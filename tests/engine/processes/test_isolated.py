@@ -222,8 +222,9 @@ def test_memory_mapped_arrays_are_opened_again_and_large_ones_are_mapped(tmp_pat
     np.save(tmp_path / "x.npy", np.arange(MB).reshape(1024, 1024))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     for array in (mapped, mapped[100:900], np.asarray(mapped)[5:7]):
-        fd = write_payload(job_of(ps.from_arrays({"x": np.concatenate([array]), "y": array}))).fd
-        whole = os.fstat(fd).st_size
+        payload = write_payload(job_of(ps.from_arrays({"x": np.concatenate([array]), "y": array})))
+        fd = payload.fd
+        whole = os.fstat(fd).st_size + sum(buffer.nbytes for buffer in payload.held)
         assert whole < array.nbytes + 20_000, "only the copy is sent"
         again = read_payload(fd).definition.origin.read(np.arange(2))
         assert np.array_equal(again["y"], array[:2])

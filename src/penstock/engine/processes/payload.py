@@ -42,10 +42,14 @@ class ChildJob(NamedTuple):
 
 
 class Payload(NamedTuple):
-    """A job for children: the descriptor of its file, and those of the shared memory that it refers to."""
+    """A job for children: the descriptor of its file, and those of the shared memory that it refers to.
+
+    `held` keeps that memory, whose descriptors are closed with its last array.
+    """
 
     fd: int
     shared: tuple[int, ...]
+    held: tuple[memoryview, ...]
 
 
 def write_payload(job: ChildJob) -> Payload:
@@ -76,7 +80,8 @@ def write_payload(job: ChildJob) -> Payload:
     except OSError:
         os.close(fd)
         raise
-    return Payload(fd, tuple({shared for shared, _, _ in spans if shared >= 0}))
+    held = tuple(buffer for buffer, (shared, _, _) in zip(buffers, spans, strict=True) if shared >= 0)
+    return Payload(fd, tuple({shared for shared, _, _ in spans if shared >= 0}), held)
 
 
 def read_payload(fd: int) -> Any:
