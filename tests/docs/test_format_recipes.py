@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import lance
 import lmdb
 import numpy as np
 import pyarrow as pa
@@ -64,12 +65,21 @@ def test_zarr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follows_the_law(lambda: module.rows(path), "label")
 
 
-def test_lance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = recipe("lance", tmp_path, monkeypatch)
-    path = str(tmp_path / "rows.lance")
+def check_lance(folder: Path) -> None:
+    import lance  # type: ignore[import-untyped]
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        module = recipe("lance", folder, monkeypatch)
+    path = str(folder / "rows.lance")
     lance.write_dataset(pa.table({"x": np.arange(ROWS) / 2, "label": np.arange(ROWS), "other": ["o"] * ROWS}), path)
     assert {int(row["label"]): float(row["x"]) for row in module.rows(path).rows()} == {i: i / 2 for i in range(ROWS)}
     before = module.rows(path).fingerprint()
     follows_the_law(lambda: module.rows(path), "label")
     lance.write_dataset(pa.table({"x": [1.0], "label": [ROWS], "other": ["o"]}), path, mode="append")
     assert module.rows(path).fingerprint() != before and len(module.rows(path).rows()) == ROWS + 1
+
+
+def test_lance(tmp_path: Path) -> None:
+    """In a process of its own: once imported, it warns in every fork of the process."""
+    code = f"from pathlib import Path; from {__name__} import check_lance; check_lance(Path({str(tmp_path)!r}))"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300)
