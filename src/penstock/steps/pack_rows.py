@@ -100,7 +100,7 @@ class PackRows:
 
     @property
     def nbytes(self) -> int:
-        return len(self.layout) * self.maker.length * (24 if self.maker.shift is not None else 16)
+        return self.tokens.nbytes
 
     def columns(self, start: int, stop: int, memory: Memory | None) -> Columns:
         maker, layout, tokens, rows = self.maker, self.layout.rows(start, stop), self.tokens, stop - start

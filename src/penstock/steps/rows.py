@@ -35,7 +35,7 @@ class Rows(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns of all rows."""
+        """Bytes of all rows as they were read."""
         ...
 
     def columns(self, start: int, stop: int, memory: Memory | None) -> Columns:
