@@ -109,6 +109,7 @@ class PackPlan:
     packs_before: I64
     _block_packs: LruCache[_BlockPacks] = field(repr=False)
     _sorted: LruCache[_SortedDocuments] = field(repr=False)
+    _lengths: LruCache[_SplitLengths] = field(repr=False)
 
     @classmethod
     def build(
@@ -149,6 +150,7 @@ class PackPlan:
             packs_before=np.zeros(len(edges), np.int64),
             _block_packs=LruCache(4 * CACHED),
             _sorted=LruCache(CACHED),
+            _lengths=LruCache(1),  # in a small corpus they are those of every epoch
         )
         for s in range(len(plan.table)):
             plan.table[s] = plan._block_packs.get(s, lambda s=s: plan._pack_block(s)).totals  # type: ignore[misc]
@@ -218,6 +220,9 @@ class PackPlan:
         )
 
     def _split(self, s: int) -> _SplitLengths:
+        return self._lengths.get(s, lambda: self._read_lengths(s))
+
+    def _read_lengths(self, s: int) -> _SplitLengths:
         """Reads the lengths of superblock s and applies the policy for over-long documents."""
         start = int(self.edges[s])
         tails = self.lengths.read(start, int(self.edges[s + 1]))
@@ -251,7 +256,8 @@ class PackPlan:
 
     def _pack_block(self, s: int) -> _BlockPacks:
         """Packs the histogram of superblock s."""
-        tails, _, _, totals = self._split(s)
+        tails, _, _, split_totals = self._split(s)
+        totals = split_totals.copy()
         counts = np.bincount(tails, minlength=1).astype(np.int64)
         patterns = best_fit(counts, self.capacity, self.max_docs)
         n_heads = int(totals[0])
@@ -271,8 +277,8 @@ class PackPlan:
         tails, split, heads, _ = self._split(s)
         order = sort_shuffled(tails, make_key(self.key, "pack", epoch, s))
         if len(split):
-            is_tail = np.zeros(len(tails), np.bool_)
-            is_tail[split] = True
-            order += is_tail[order] * np.uint32(_SPLIT)
+            mark = np.zeros(len(tails), np.uint32)
+            mark[split] = _SPLIT
+            order += mark[order]
         first = prefix(np.bincount(tails, minlength=1).astype(np.int64))
         return _SortedDocuments(order, first, split, prefix(heads))
