@@ -21,7 +21,7 @@ SECONDS, ROUNDS, MORE_ROUNDS = 0.06, 2, 4
 
 BOUNDS = {
     "windows": 2.9,
-    "windows, 2 threads": 3.2,
+    "windows, 2 threads": 4.4,
     "mixture": 5.7,
     "packed": 8.0,
     "documents": 0.78,
