@@ -7,7 +7,8 @@ process, after the batches in which `threads=None` decides; a figure is the leas
 `threads=0`. A second loader without threads shows what the machine's other load does to such a figure.
 
 Threads compute batches before they are taken: processor time is that of a unit of work, which is counted, and the time
-is of turns in which about as many batches were computed as taken.
+is of turns in which about as many batches were computed as taken. The time must not be longer.
+Where it is much shorter, because a thread does the work, handing batches over may cost processor time: see the table.
 """
 
 from __future__ import annotations
@@ -85,11 +86,9 @@ def run() -> dict[str, Any]:
     names = [name for name in LOADERS if name != "0"]
     rows = [(f"{c:g}", *(f"{value:.2f}" for name in names for value in costs[c][name])) for c in COSTS]
     table("a step beside threads=0", rows, ("ms", *(f"{name}, {kind}" for name in names for kind in ("cpu", "time"))))
-    targets = []
-    for at, kind in enumerate(("processor time", "time")):
-        worst = max(costs, key=lambda cost: costs[cost]["None"][at])
-        name = f"{kind} with threads=None over threads=0, at worst ({worst:g} ms)"
-        targets.append(judge(name, costs[worst]["None"][at], MOST, most=True))
+    worst = max(costs, key=lambda cost: costs[cost]["None"][1])
+    name = f"time with threads=None over threads=0, at worst ({worst:g} ms)"
+    targets = [judge(name, costs[worst]["None"][1], MOST, most=True)]
     table("targets", targets, ("what", "found", "wanted", ""))
     facts = {"costs": {str(cost): found for cost, found in costs.items()}, "targets": targets}
     save("near_threshold", facts)
