@@ -9,7 +9,6 @@ the end-of-document token is appended by whoever writes the store. Text that spe
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Ragged
 from penstock.core.errors import BadRecords, PenstockError, RecordError
+from penstock.tokenizers.canonical import canonical
 
 Ids = NDArray[np.uint32]
 
@@ -128,15 +128,6 @@ def find_specials(vocab: Mapping[str, int], named: Mapping[str, str | None] | No
         names = (configured,) if configured is not None else usual
         found[role] = next((int(vocab[n]) for n in names if n in vocab), None)
     return Specials(**found)
-
-
-def canonical(value: Any) -> bytes:
-    """JSON bytes that do not depend on key order or platform.
-
-    >>> canonical({"b": 1, "a": "é"})
-    b'{"a":"\\\\u00e9","b":1}'
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def framed(rows: Ragged, before: Ids, after: Ids) -> Ragged:

@@ -133,9 +133,9 @@ def builder(form: tuple[str, Any]) -> Callable[[], Any]:
     library = need("gigatoken", extra="tokenizers", purpose="for fast bulk encoding")
     kind, data = form
     if kind in ("json", "sentencepiece"):
-        text = data if kind == "json" else _sentencepiece_json(library, data)
-        if (reason := ambiguity(json.loads(text))) is not None:
-            raise Unsupported(reason)
+        text, ambiguous = data if kind == "json" else _sentencepiece_json(library, data)
+        if ambiguous is not None:
+            raise Unsupported(ambiguous)
         return lambda: library.Tokenizer.from_json(text)
     if kind == "tiktoken":
         ranks, pattern, special = data
@@ -146,14 +146,14 @@ def builder(form: tuple[str, Any]) -> Callable[[], Any]:
     raise Unsupported(f"gigatoken does not read {kind} tokenizers")
 
 
-def _sentencepiece_json(library: Any, model: bytes) -> str:
-    """The model as JSON, without its control pieces: SentencePiece never matches those in text."""
+def _sentencepiece_json(library: Any, model: bytes) -> tuple[str, str | None]:
+    """The model as JSON, without its control pieces, which SentencePiece never matches in text; see `ambiguity`."""
     text = getattr(library.Tokenizer.from_sentencepiece(model), "_hf_json", None)
     if text is None:
         raise Unsupported("this version of gigatoken does not show how it read the SentencePiece model")
     config = json.loads(text)
     config["added_tokens"] = [t for t in config["added_tokens"] if not t["special"]]
-    return json.dumps(config)
+    return json.dumps(config), ambiguity(config)
 
 
 def _from_ranks(library: Any, ranks: dict[bytes, int], scheme: str, special: dict[str, int]) -> Any:

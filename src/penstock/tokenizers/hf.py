@@ -19,12 +19,12 @@ from penstock.core.columns import Ragged
 from penstock.core.errors import BadRecords, UsageError
 from penstock.core.optional import need
 from penstock.core.signals import surface
+from penstock.tokenizers.ambiguous import ambiguity
 from penstock.tokenizers.base import (
     NO_IDS,
     PROBES,
     BaseTokenizer,
     Ids,
-    canonical,
     check_texts,
     each_row,
     find_specials,
@@ -32,6 +32,7 @@ from penstock.tokenizers.base import (
     framed,
     join_rows,
 )
+from penstock.tokenizers.canonical import canonical
 
 _ROLES = {"eos": "eos_token", "bos": "bos_token", "pad": "pad_token"}
 
@@ -109,10 +110,10 @@ class HFTokenizer(BaseTokenizer):
         if self.adds and not self._frame_is_constant():
             return None
         if not self._plain:
-            return "json", self.json_text
+            return "json", (self.json_text, self._judged[1])
         config = json.loads(self.json_text)
         config["added_tokens"] = [t for t in config["added_tokens"] if not t["special"]]
-        return "json", json.dumps(config)
+        return "json", (json.dumps(config), ambiguity(config))
 
     def _frame_is_constant(self) -> bool:
         """Whether every text gets the same ids around it, tried on the probes."""
@@ -122,13 +123,19 @@ class HFTokenizer(BaseTokenizer):
         except BadRecords:
             return False
 
-    @cached_property
+    @property
     def _blob(self) -> bytes:
+        return self._judged[0]
+
+    @cached_property
+    def _judged(self) -> tuple[bytes, str | None]:
+        """What is hashed into the identity, and what makes the vocabulary ambiguous: the JSON is parsed once."""
         config = json.loads(self.json_text)
+        ambiguous = ambiguity(config)
         merges = config.get("model", {}).get("merges")
         if merges:  # older versions of the library write "a b", newer ones ["a", "b"]
             config["model"]["merges"] = [m.split(" ", 1) if isinstance(m, str) else m for m in merges]
-        return canonical({"tokenizer": config, "plain_specials": self._plain})
+        return canonical({"tokenizer": config, "plain_specials": self._plain}), ambiguous
 
     def encode_batch(self, texts: Sequence[str]) -> Ragged:
         # One text per call: `encode` holds the GIL, and a batch of many starts threads nobody asked for.

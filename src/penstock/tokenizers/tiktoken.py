@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from penstock.core.columns import Ragged
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.optional import need
-from penstock.tokenizers.base import BaseTokenizer, Special, canonical, check_texts, find_specials, join_rows
+from penstock.tokenizers.base import BaseTokenizer, Special, check_texts, find_specials, join_rows
+from penstock.tokenizers.canonical import canonical
 
 
 class TiktokenTokenizer(BaseTokenizer):
