@@ -110,6 +110,8 @@ class Cutter:
         if self.finished:
             return None
         want = max(want, 1)
+        if (piece := self._quick(want)) is not None:
+            return piece
         # One byte more than wanted tells whether the file ends here, however much happened to be buffered.
         self._fill(want + 1)
         searched = 0
@@ -126,6 +128,21 @@ class Cutter:
             cut = len(self._data) if self._damage is None else self._last_end()
         piece = self._piece(self._data[:cut])
         piece.damage = self._damage if self.finished else None
+        self._data = self._data[cut:]
+        return piece
+
+    def _quick(self, want: int) -> Piece | None:
+        """The piece where one read brings the break of a line in its middle: then its bytes are copied once."""
+        if self._paragraphs or self._ended or len(self._data) > want:
+            return None
+        rest = self._data
+        self._data = b""
+        self._fill(want + 1 - len(rest))
+        cut = -1 if self._ended else self._data.rfind(b"\n", 0, want - len(rest)) + 1
+        if cut <= 0:
+            self._data = rest + self._data
+            return None
+        piece = self._piece(b"".join((rest, memoryview(self._data)[:cut])))
         self._data = self._data[cut:]
         return piece
 
