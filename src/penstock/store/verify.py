@@ -154,13 +154,10 @@ def _verify_shard(store: TokenStore, shard: Shard, report: Report, step: Callabl
         for first in range(0, shard.pages, block):
             pages = np.arange(first, min(first + block, shard.pages))
             shard.fetch_ahead(pages)
-            for page in pages.tolist():
-                try:
-                    shard.check_pages(np.array([page]))
-                    report.pages += 1
-                except StoreError as error:
-                    intact = False
-                    report.problems.append(error)
+            found = _damaged_pages(shard, pages)
+            intact = intact and not found
+            report.pages += len(pages) - len(found)
+            report.problems += found
             step(min((first + block) * size, shard.body_bytes))
         if intact:
             store.reading_all(shard, _verify_values)
@@ -168,6 +165,17 @@ def _verify_shard(store: TokenStore, shard: Shard, report: Report, step: Callabl
         report.problems.append(error)
     except FileMissing as error:
         report.problems.append(layout.damaged("a shard that the manifest names", error.got, str(shard.path)))
+
+
+def _damaged_pages(shard: Shard, pages: NDArray[np.int64]) -> list[StoreError]:
+    """One error for each page whose checksum differs: all are hashed in one call, and one by one where that fails."""
+    try:
+        shard.check_pages(pages)
+        return []
+    except StoreError as error:
+        if len(pages) == 1:
+            return [error]
+    return [error for page in pages for error in _damaged_pages(shard, np.array([page]))]
 
 
 def _verify_values(shard: Shard) -> None:
