@@ -101,6 +101,46 @@ def test_killed_after_each_shard_goes_on_from_there(
     assert contents(out) == undisturbed[0]
 
 
+def test_killed_between_the_last_shard_and_the_manifest(
+    corpus: Path, undisturbed: tuple[dict[str, bytes], float], tmp_path: Path
+) -> None:
+    """The last shard has no record, as the manifest comes next: it is written again."""
+    expected, out = undisturbed[0], tmp_path / "store"
+    last_shard = out / max(name for name in expected if name.endswith(".tokens"))
+    child = start(corpus, out)
+    while not last_shard.exists() and child.poll() is None:
+        time.sleep(0.0005)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    if not (out / "manifest.json").exists():
+        assert len(list(out.glob("done/*/*.json"))) == len([n for n in expected if n.endswith(".tokens")]) - 1
+    again = start(corpus, out)
+    _, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert contents(out) == expected
+
+
+@pytest.mark.parametrize("left", [b"", b'{"tokeni', None])
+def test_a_power_cut_that_loses_the_name_of_the_job(
+    corpus: Path, undisturbed: tuple[dict[str, bytes], float], tmp_path: Path, left: bytes | None
+) -> None:
+    """It is not synced: each record names its job too, and the next run goes on from those."""
+    out = tmp_path / "store"
+    child = start(corpus, out)
+    while not list(out.glob("done/*/0001.json")) and child.poll() is None:
+        time.sleep(0.001)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    (out / "job.json").unlink()
+    if left is not None:
+        (out / "job.json").write_bytes(left)
+    last = start(corpus, out)
+    _, err = last.communicate(timeout=120)
+    assert last.returncode == 0, err
+    assert "already written" in err, "it goes on"
+    assert contents(out) == undisturbed[0]
+
+
 def test_killed_right_after_the_manifest_leaves_nothing(
     corpus: Path, undisturbed: tuple[dict[str, bytes], float], tmp_path: Path
 ) -> None:

@@ -34,12 +34,12 @@ def can_write(error: OSError) -> bool:
 
 
 @contextmanager
-def atomic_file(path: str) -> Iterator[BinaryIO]:
+def atomic_file(path: str, *, synced: bool = True) -> Iterator[BinaryIO]:
     """Opens a local file for writing that appears under its name complete and synced, or not at all.
 
     Writes to a temporary name in the same folder, syncs, renames, and syncs the folder. An error inside the block
     keeps the old file and removes the temporary one. A link stays, its file is replaced; a device or pipe, such as
-    /dev/null, is written to.
+    /dev/null, is written to. Without `synced` a power cut may leave an empty file, or none: for what can be missing.
     """
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         with writing(path), open(path, "wb") as file:
@@ -53,24 +53,26 @@ def atomic_file(path: str) -> Iterator[BinaryIO]:
             with os.fdopen(handle, "wb") as file:
                 yield cast(BinaryIO, file)
                 file.flush()
-                os.fsync(file.fileno())
+                if synced:
+                    os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates private files; use the usual permissions
             os.replace(temporary, path)
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
             raise
-        sync_folder(folder)
+        if synced:
+            sync_folder(folder)
 
 
-def atomic_write(path: str, data: bytes) -> None:
+def atomic_write(path: str, data: bytes, *, synced: bool = True) -> None:
     """Replaces the content of a local file with `data` atomically; see `atomic_file`.
 
     >>> path = os.path.join(tempfile.mkdtemp(), "state.json")
     >>> atomic_write(path, b"{}"); os.path.getsize(path)
     2
     """
-    with atomic_file(path) as file:
+    with atomic_file(path, synced=synced) as file:
         file.write(data)
 
 

@@ -66,10 +66,13 @@ class Job:
         return self.budget if self.groups == 1 or isinstance(self.budget, int) else None
 
 
-def make_group(job: Job, number: int, on_chunk: OnChunk | None = None) -> list[Done] | None:
+def make_group(
+    job: Job, number: int, on_chunk: OnChunk | None = None, *, manifest_next: bool = False
+) -> list[Done] | None:
     """Writes the shards of a group that are not there yet; returns the records of all of them.
 
-    None if the store is finished: another run of the job was faster, and has swept its records.
+    None if the store is finished: another run of the job was faster, and has swept its records. With `manifest_next`
+    the last shard has no record: the manifest follows, and a run that is killed in between writes that shard again.
     """
     journal = job.journal()
     if job.output.remote and job.output.exists(MANIFEST):
@@ -78,7 +81,8 @@ def make_group(job: Job, number: int, on_chunk: OnChunk | None = None) -> list[D
     if done and done[-1].last:
         return done
     for record in _Group(job, number, done, on_chunk).records():
-        journal.add(number, len(done), record)
+        if not (manifest_next and record.last):
+            journal.add(number, len(done), record)
         done.append(record)
     return done
 
@@ -211,7 +215,7 @@ class _Shard:
     def __enter__(self) -> _Shard:
         self._scratch = self.job.output.scratch()
         self.path = self._scratch.__enter__() / "shard.tokens"
-        self.writer = ShardWriter(self.path, vocab_size=self.job.maker.vocab_size)
+        self.writer = ShardWriter(self.path, vocab_size=self.job.maker.vocab_size, sync_name=False)
         return self
 
     def publish(self, number: int) -> ShardInfo | None:

@@ -75,15 +75,16 @@ class Journal:
             Path(self.output.path(DONE)).mkdir(exist_ok=True)  # says that this is no store yet
         files = self.output.sizes()
         records = [name for name in files if name.startswith(f"{DONE}/") and name.endswith(".json")]
-        known = self.output.read(JOB) if JOB in files else None
-        if known is not None and orjson.loads(known) != job:
+        known = _settings(self.output.read(JOB)) if JOB in files else None
+        if known is not None and known != job:
             # In a folder, which is locked, a job without a finished shard is replaced.
             if self.output.remote or records:
                 raise self._another()
             known = None
-        if known is None and not self.output.put(JOB, orjson.dumps(job)):
-            found = self.output.read(JOB)
-            if found is not None and orjson.loads(found) != job:
+        # Nothing waits for the disk: each record names its job, so that after a power cut this file may be missing.
+        if known is None and not self.output.put(JOB, orjson.dumps(job), synced=False):
+            found = _settings(self.output.read(JOB))
+            if found is not None and found != job:
                 raise self._another()
         return self._sound(records, files)
 
@@ -156,6 +157,14 @@ class Journal:
 def written(output: Output) -> int:
     """How many shards an unfinished preparation has written."""
     return sum(name.endswith(".json") for name in output.sizes(DONE))
+
+
+def _settings(data: bytes | None) -> Any:
+    """The job that a file names; None for one that a power cut left empty."""
+    try:
+        return orjson.loads(data or b"null")
+    except orjson.JSONDecodeError:
+        return None
 
 
 def _numbers(name: str) -> tuple[int, int]:

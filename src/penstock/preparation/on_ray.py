@@ -20,6 +20,7 @@ from penstock._version import __version__
 from penstock.core.errors import FileMissing, PenstockError, UsageError, WorkerDied
 from penstock.core.optional import need
 from penstock.preparation.group import Job, make_group
+from penstock.preparation.journal import Done
 from penstock.storage.filesystem import scheme
 
 RETRIES = 5  # of a task whose process or node was lost
@@ -29,8 +30,9 @@ _ANSWER_SECONDS = 5.0
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # preface and empty settings
 _kept: dict[str, Job] = {}  # the last job of this worker process: a tokenizer takes a second to load
 
-Answer = tuple[int, PenstockError | Literal["made", "finished"]]
-"""A group, and its error, or that its shards are committed, or that another run has finished the store."""
+Answer = tuple[int, PenstockError | Literal["made", "finished"] | list[Done]]
+"""A group, and its error, or that its shards are committed, or that another run has finished the store; or its records,
+of which the last is not committed."""
 
 
 @contextmanager

@@ -73,20 +73,23 @@ class Output:
         """Names, from the top of the output, and sizes of the files below a folder."""
         return {name: file.size for name, file in self.files(folder).items()}
 
-    def put(self, name: str, data: bytes | Path) -> bool:
-        """Creates a file; returns False if there is one of this name. In a folder it is replaced."""
+    def put(self, name: str, data: bytes | Path, *, synced: bool = True) -> bool:
+        """Creates a file; returns False if there is one of this name. In a folder it is replaced.
+
+        Without `synced` a power cut may leave an empty file in a folder, or none.
+        """
         if not self.remote:
-            return self._replace(name, data)
+            return self._replace(name, data, synced)
         if not self.conditional and self.exists(name):
             return False
         return objects.put_new(self.path(name), data, self.options)
 
-    def _replace(self, name: str, data: bytes | Path) -> bool:
+    def _replace(self, name: str, data: bytes | Path, synced: bool) -> bool:
         path = self.path(name)
         with local_files.writing(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             if isinstance(data, bytes):
-                local_files.atomic_write(path, data)
+                local_files.atomic_write(path, data, synced=synced)
             else:  # written in the scratch folder of this output, and synced there
                 os.replace(data, path)
                 local_files.sync_folder(os.path.dirname(path))

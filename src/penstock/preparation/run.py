@@ -270,8 +270,10 @@ class _Run:
             bar.note(f"{maker.engine}, shard {len(self.merge.shards) + shard}, {number_of(tokens, 'token')}")
 
         for number in missing:
+            last = number == missing[-1] and not self.job.output.remote
             try:
-                yield number, "finished" if make_group(self.job, number, on_chunk) is None else "made"
+                made = make_group(self.job, number, on_chunk, manifest_next=last)
+                yield number, "finished" if made is None else made
             except PenstockError as error:
                 yield number, error
 
@@ -288,7 +290,7 @@ class _Run:
         """Makes all groups and joins them in their order; False if another run of the job finished the store first."""
         done = {number: records for number, records in done.items() if records[-1].last}
         bar.update(sum(record.text_bytes for records in done.values() for record in records))
-        answers: dict[int, PenstockError | str] = dict.fromkeys(done, "made")
+        answers: dict[int, PenstockError | str | list[Done]] = dict.fromkeys(done, "made")
         missing = [number for number in range(self.job.groups) if number not in done]
         found = (self._here if self.cluster is None else self._on_ray)(missing, bar)
         with closing(found):
@@ -296,16 +298,18 @@ class _Run:
                 while next_group not in answers:
                     number, answers[number] = next(found)
                 answer = answers.pop(next_group)
-                records = done.pop(next_group, None) or (self.journal.group(next_group) if answer == "made" else [])
                 if isinstance(answer, PenstockError):
                     raise self.merge.with_line(answer) from answer.__cause__
+                records = answer if isinstance(answer, list) else done.pop(next_group, [])
+                if answer == "made" and not records:
+                    records = self.journal.group(next_group)
                 if answer == "finished" or not (records and records[-1].last):
                     self._not_committed(next_group, answer)
                     return False
                 self.merge.add(records)
         return True
 
-    def _not_committed(self, group: int, answer: str) -> None:
+    def _not_committed(self, group: int, answer: str | list[Done]) -> None:
         """Raises unless another run has finished the store."""
         if self.job.output.remote and (answer == "finished" or self.job.output.exists(MANIFEST)):
             return

@@ -52,7 +52,8 @@ class ShardInfo:
 class ShardWriter:
     """Writes documents to `path`; the file appears under that name with `finish()`.
 
-    Pass `vocab_size` (it sets the dtype, and every id is checked), or `dtype`, or both.
+    Pass `vocab_size` (it sets the dtype, and every id is checked), or `dtype`, or both. `sync_name=False` for a file
+    that gets another name anyway, by someone who then syncs its folder: a power cut may lose the one it has.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "00000.tokens"
@@ -72,8 +73,9 @@ class ShardWriter:
         metadata: dict[str, Any] | None = None,
         page_bytes: int = layout.PAGE_BYTES,
         overwrite: bool = False,
+        sync_name: bool = True,
     ) -> None:
-        self.path = Path(path)
+        self.path, self._sync_name = Path(path), sync_name
         self._temporary = self.path.with_name(f".{self.path.name}.partial")
         self._vocab = vocab_size
         self._dtype = _choose_dtype(vocab_size, dtype)
@@ -195,7 +197,8 @@ class ShardWriter:
         os.fsync(file.fileno())
         file.close()
         os.replace(self._temporary, self.path)
-        local_files.sync_folder(str(self.path.parent))
+        if self._sync_name:
+            local_files.sync_folder(str(self.path.parent))
         self._drop_buffers()
         dtype = sections[0].dtype
         size = body + len(tail)
