@@ -102,6 +102,22 @@ def test_every_engine_is_compared_before_it_is_used(monkeypatch: pytest.MonkeyPa
     assert bulk.engine == "tokenizers"
 
 
+@pytest.mark.parametrize(("flag", "normalized"), [("lstrip", True), ("rstrip", False)])
+def test_a_token_that_takes_blanks_beside_one_that_is_blanks(bpe: Any, flag: str, normalized: bool) -> None:
+    """As [MASK] beside runs of spaces: tokenizers finds both where they overlap, gigatoken one of them."""
+    from tokenizers import AddedToken, Tokenizer
+
+    tokenizer = Tokenizer.from_str(bpe.to_str())
+    tokenizer.add_special_tokens(["<|0|>", AddedToken("[MASK]", **{flag: True}), "<|1|>"])
+    tokenizer.add_tokens([AddedToken("    ", normalized=normalized), "<|2|>"])
+    texts = ["    [MASK]", "[MASK]    ", "a[MASK]    [MASK]b", "[MASK][MASK]        c"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bulk = BulkEncoder(tokenizer, threads=1)
+        bulk.check(["plain text"])
+    assert bulk.encode(texts).tolist() == [tokenizer.encode(text).ids for text in texts]
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_generated_tokenizers(seed: int) -> None:
     """The ids are always the reference's, whatever gigatoken makes of the tokenizer."""

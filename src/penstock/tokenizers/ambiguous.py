@@ -3,6 +3,8 @@
 In a byte-level vocabulary a token is written in 256 stand-in characters. One that holds another character, such as
 `🇨`, can never be made by merges, but gigatoken takes it for its UTF-8 bytes; if the byte-level form is there too, which
 of the two ids it returns is random for each engine. The same holds for tokens that differ in a blank and `▁` only.
+An added token that takes the blanks beside it ([MASK], `lstrip`) may overlap one made of blanks: `tokenizers` then
+finds both, gigatoken one.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ def ambiguity(config: dict[str, Any]) -> str | None:
     >>> ambiguity(bytes_only)
     "the token '🇨' is not written in byte-level characters"
     """
+    if (overlap := _overlap(config)) is not None:
+        return overlap
     vocab = config.get("model", {}).get("vocab")
     if not isinstance(vocab, dict):
         return None
@@ -32,6 +36,17 @@ def ambiguity(config: dict[str, Any]) -> str | None:
         return None if found is None else f"the token {found!r} is not written in byte-level characters"
     found = next((t for t in vocab if " " in t and t not in matched), None)
     return None if found is None else f"the token {found!r} holds a blank, which is written as ▁ in this vocabulary"
+
+
+def _overlap(config: dict[str, Any]) -> str | None:
+    """Two added tokens of which one takes the blanks that the other holds at its edge, or None."""
+    added = config.get("added_tokens") or ()
+    for flag, bare in (("lstrip", str.rstrip), ("rstrip", str.lstrip)):
+        taking = next((t["content"] for t in added if t[flag]), None)
+        blank = next((t["content"] for t in added if bare(t["content"]) != t["content"]), None)
+        if taking is not None and blank is not None:
+            return f"the token {taking!r} takes blanks beside it ({flag}), and {blank!r} holds some"
+    return None
 
 
 def _always_matched(config: dict[str, Any]) -> set[str]:
