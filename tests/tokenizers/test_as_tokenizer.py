@@ -212,11 +212,16 @@ def test_special_text_follows_the_original_object(bpe: Any) -> None:
 
 
 def test_roles_come_from_the_configuration_beside_the_file(bpe: Any, tmp_path: Path) -> None:
-    bpe.save(str(tmp_path / "tokenizer.json"))
+    from tokenizers import Tokenizer
+
+    more = Tokenizer.from_str(bpe.to_str())
+    more.add_special_tokens(["<|turn|>"])
+    more.save(str(tmp_path / "tokenizer.json"))
     assert as_tokenizer(tmp_path).pad_id is None
-    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "a", "pad_token": {"content": "<|endoftext|>"}}')
+    config = '{"eos_token": "<|turn|>", "pad_token": {"content": "<|endoftext|>"}}'
+    (tmp_path / "tokenizer_config.json").write_text(config)
     tokenizer = as_tokenizer(tmp_path)
-    assert (tokenizer.eos_id, tokenizer.pad_id) == (bpe.token_to_id("a"), 0)
+    assert (tokenizer.eos_id, tokenizer.pad_id) == (more.token_to_id("<|turn|>"), 0)
 
 
 def test_a_fast_tokenizer_whose_class_changes_ids_is_not_bypassed(bpe: Any) -> None:

@@ -33,6 +33,7 @@ from penstock.tokenizers.base import (
     join_rows,
 )
 from penstock.tokenizers.canonical import canonical
+from penstock.tokenizers.configured import read_json
 
 _ROLES = {"eos": "eos_token", "bos": "bos_token", "pad": "pad_token"}
 
@@ -234,7 +235,7 @@ def from_vocab_merges(folder: Path) -> HFTokenizer:
             where=str(folder),
             fix="load it with the library it came from and pass the object",
         )
-    config = _read_json(folder / "tokenizer_config.json")
+    config = read_json(folder / "tokenizer_config.json")
     backend = library.Tokenizer(model)
     prefix = bool(config.get("add_prefix_space", False))
     backend.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=prefix)
@@ -252,20 +253,10 @@ def read_named(folder: Path) -> dict[str, str | None]:
     """Roles a folder's `tokenizer_config.json` or `special_tokens_map.json` defines, as token text."""
     named: dict[str, str | None] = {}
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
-        config = _read_json(folder / file)
+        config = read_json(folder / file)
         for role, key in _ROLES.items():
             value = config.get(key)
             value = value.get("content") if isinstance(value, dict) else value
             if isinstance(value, str):
                 named[role] = value
     return named
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError("a JSON object", got=str(error), where=str(path), fix="repair or remove the file") from error
-    return value if isinstance(value, dict) else {}

@@ -19,6 +19,7 @@ from typing import Any
 from penstock.core.arguments import explained_call
 from penstock.core.errors import MissingExtra, UsageError
 from penstock.tokenizers.base import BaseTokenizer, Special, SpecialTextPolicy, Tokenizer
+from penstock.tokenizers.configured import is_configured
 from penstock.tokenizers.duck import DuckTokenizer, default_of, with_any_ids
 
 END_OF_TEXT = "<|endoftext|>"
@@ -58,13 +59,13 @@ KINDS = (
     Kind("a folder with tokenizer.json", "hf:from_folder", folder=("tokenizer.json",)),
     Kind("a folder with vocab.json and merges.txt", "hf:from_vocab_merges", folder=("vocab.json", "merges.txt")),
     Kind("a folder with one .model", "sentencepiece:from_folder", folder=("*.model",)),
-    Kind("a folder of transformers", "transformers:from_folder", folder=("tokenizer_config.json",)),
     Kind("a tokenizers.Tokenizer", "hf:from_object", library="tokenizers", method="to_str"),
     Kind("a transformers tokenizer", "transformers:from_object", library="transformers", method="get_vocab"),
     Kind("a tiktoken Encoding", "tiktoken:TiktokenTokenizer", library="tiktoken", method="encode_ordinary"),
     Kind("a SentencePieceProcessor", "sentencepiece:from_object", library="sentencepiece",
          method="serialized_model_proto"),
 )  # fmt: skip
+CONFIGURED = Kind("a folder of transformers", "transformers:from_folder")
 HUB = Kind("a hub name", "transformers:from_name")
 TIKTOKEN = Kind("the name of a tiktoken encoding", "tiktoken:from_name")
 _KNOWN = "; ".join(kind.accepts for kind in (*KINDS, TIKTOKEN, HUB)) + "; any object with encode(text) and a vocab_size"
@@ -174,6 +175,8 @@ def _from_string(text: str) -> Tokenizer:
         if kind.name == text != "":
             return kind(text)
     if os.path.isdir(text):  # unlike Path.is_dir, returns False for text that cannot be a path
+        if is_configured(path):
+            return CONFIGURED(path)
         for kind in KINDS:
             if kind.holds(path):
                 return kind(path)

@@ -11,6 +11,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -125,25 +126,31 @@ def _same(made: BaseTokenizer, original: Any, adds: bool, texts: Sequence[str]) 
 def from_name(name: str) -> Tokenizer:
     """From a local folder in transformers' format or a hub name."""
     library = need("transformers", extra="hf", purpose=f"to look up the tokenizer {name!r}")
+    load = partial(library.AutoTokenizer.from_pretrained, name, trust_remote_code=False)
     try:
-        return from_object(library.AutoTokenizer.from_pretrained(name, local_files_only=True, trust_remote_code=False))
-    except (OSError, ValueError, KeyError, ImportError) as error:
+        found = load(local_files_only=True)
+    except Exception as error:  # of any type: a class fails in its own ways on files that are not its own
         surface(error)
-        local = error
-    if Path(name).exists() or not _hub_reachable():
-        raise UsageError(
-            "a tokenizer that is here, or a hub name that can be reached",
-            got=f"{name!r}: {str(local).splitlines()[0] if str(local) else type(local).__name__}",
-            fix="pass the path of a tokenizer.json or its folder, or load it once with a network so that it is cached",
-        ) from local
-    try:
-        return from_object(library.AutoTokenizer.from_pretrained(name, trust_remote_code=False))
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise UsageError(
-            "a tokenizer on the hub",
-            got=f"{name!r}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            fix="check the name, or pass the path of a tokenizer.json",
-        ) from error
+        if Path(name).exists() or not _hub_reachable():
+            raise UsageError(
+                "a tokenizer that is here, or a hub name that can be reached",
+                got=f"{name!r}: {_first_line(error)}",
+                fix="pass the path of a tokenizer.json or .model, or load it once with a network so that it is cached",
+            ) from error
+        try:
+            found = load()
+        except Exception as remote:
+            surface(remote)
+            raise UsageError(
+                "a tokenizer on the hub",
+                got=f"{name!r}: {_first_line(remote)}",
+                fix="check the name, or pass the path of a tokenizer.json",
+            ) from remote
+    return from_object(found)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def from_folder(folder: Path) -> Tokenizer:
