@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.core.function_globals import globals_id
+from penstock.core.function_id import code_id
 
 
 def with_default(kind: Any) -> Callable[[dict], dict]:
@@ -51,3 +52,27 @@ def test_packages_of_another_environment_are_installed_code(tmp_path: Path, monk
         double = import_module(name).double
         own = globals_id(lambda record, double=double: {"x": double(record["x"])})
         assert bool(own) == (folder == "mine")
+
+
+def test_a_decorator_is_part_of_what_it_decorates() -> None:
+    """`functools.wraps` makes `inspect` show the source of the function inside."""
+
+    def once(function: Any) -> Any:
+        @wraps(function)
+        def call(record: dict) -> dict:
+            return {"x": function(record)["x"]}
+
+        return call
+
+    def twice(function: Any) -> Any:
+        @wraps(function)
+        def call(record: dict) -> dict:
+            return {"x": function(function(record))["x"]}
+
+        return call
+
+    def other(kind: Any, record: dict) -> dict:
+        return {"x": np.asarray(record["x"]).astype(kind) + 1}
+
+    assert code_id(once(cast)) == code_id(once(cast)) != code_id(twice(cast))
+    assert code_id(once(cast)) != code_id(once(other))

@@ -99,6 +99,45 @@ CHANGES = {
     "a path": (
         "import pathlib\nP = pathlib.Path('a')\ndef f(r): return {'text': r['text'] + str(P)}", "('a')", "('b')",
     ),
+    "a constant of a function in a field": (
+        "END = '1'\ndef g(t): return t + END\nclass C:\n    def __init__(self, h): self.h = h\n"
+        "    def __call__(self, r): return {'text': self.h(r['text'])}\nf = C(g)", "'1'", "'2'",
+    ),
+    "a constant of a function in a dict": (
+        "END = '1'\nD = {'g': lambda t: t + END}\ndef f(r): return {'text': D['g'](r['text'])}", "'1'", "'2'",
+    ),
+    "a constant of a function in a partial in a list": (
+        "import functools\nEND = '1'\ndef g(t, n): return t + END\nD = [functools.partial(g, n=1)]\n"
+        "def f(r): return {'text': D[0](r['text'])}", "'1'", "'2'",
+    ),
+    "the object of a method in a dict": (
+        "class C:\n    def __init__(self, end): self.end = [end]\n    def m(self, t): return t + self.end[0]\n"
+        "D = {'g': C({'1'}.pop()).m}\ndef f(r): return {'text': D['g'](r['text'])}", "'1'", "'2'",
+    ),
+    "the object of a method written in C": (
+        "D = [{'1'}.__contains__]\ndef f(r): return {'text': str(D[0]('1'))}", "{'1'}", "{'2'}",
+    ),
+    "a class in a dict": (
+        "class C:\n    C = None\n    def m(self, t): return t + '1'\nC.C = C\nD = {'c': C}\n"
+        "def f(r): return {'text': D['c']().m(r['text'])}", "'1'", "'2'",
+    ),
+    "a metaclass": (
+        "class M(type):\n    def __call__(cls): return '1'\nclass C(metaclass=M): pass\n"
+        "def f(r): return {'text': r['text'] + C()}", "'1'", "'2'",
+    ),
+    "a descriptor": (
+        "class D:\n    def __get__(self, obj, kind): return '1'\nclass C:\n    end = D()\n"
+        "def f(r): return {'text': r['text'] + C.end}", "'1'", "'2'",
+    ),
+    "an attribute of the function": (
+        "def f(r): return {'text': r['text'] + f.end}\nf.end = '1'", "'1'", "'2'",
+    ),
+    "a global by its name": ("END = '1'\ndef f(r): return {'text': r['text'] + globals()['END']}", "'1'", "'2'"),
+    "a global in eval": ("END = '1'\ndef f(r): return {'text': r['text'] + eval('END + END')}", "'1'", "'2'"),
+    "an object with any attribute": (
+        "class C:\n    def __init__(self): self.end = '1'\n    def __getattr__(self, name): return 3\n"
+        "O = C()\ndef f(r): return {'text': r['text'] + O.end}", "'1'", "'2'",
+    ),
 }  # fmt: skip
 
 

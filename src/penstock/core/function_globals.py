@@ -27,11 +27,12 @@ from typing import Any
 import xxhash
 
 from penstock.core.errors import UsageError
-from penstock.core.function_id import code_id, digest
+from penstock.core.function_id import code_id, digest, is_array
 
 _DEEPEST = 50
 _INSTALLED = tuple({*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages()})
 _PACKAGES = {"site-packages", "dist-packages"}  # folders of packages, also of another Python or environment
+_BY_NAME = {"getattr", "globals", "vars", "eval", "exec", "attrgetter", "methodcaller", "import_module", "__import__"}
 _PLAIN = (bool, int, float, complex, str, bytes, bytearray, range, slice)
 
 
@@ -63,38 +64,39 @@ class _Walk:
         self.unknown: list[str] = []
         self._seen: dict[int, Any] = {}  # keeps the objects alive, so that an id is not used twice
 
-    def owner(self, value: Any) -> Iterator[str]:
+    def owner(self, value: Any, depth: int = 0) -> Iterator[str]:
         """The class and the fields of a bound method's object or of a callable object."""
         while isinstance(value, functools.partial):
             for argument in (*value.args, *value.keywords.values()):
                 if not _is_plain(argument):
-                    yield f"argument={self.value('an argument', argument, 0)}"
+                    yield f"argument={self.value('an argument', argument, depth)}"
             value = value.func
-        if inspect.ismethod(value):
-            value = value.__self__
-        if inspect.isroutine(value):
-            return
-        if isinstance(value, type):
-            for one in value.__mro__:
-                yield from self.described(one.__qualname__, one, 0)
-        else:
-            yield f"self={self.value(type(value).__qualname__, value, 0)}"
-            for one in type(value).__mro__:
-                yield from self.described(one.__qualname__, one, 0)
+        if _is_routine(value):
+            value = getattr(value, "__self__", None)  # also of a method written in C, such as set.__contains__
+            if value is None or isinstance(value, ModuleType):
+                return
+        if not isinstance(value, type):
+            yield f"self={self.value(type(value).__qualname__, value, depth)}"
+            value = type(value)
+        for one in value.__mro__:
+            yield from self.described(one.__qualname__, one, depth)
 
     def used(self, function: Any, depth: int) -> Iterator[str]:
         """The global and captured values of a function written in Python."""
         if id(function) in self._seen or depth > _DEEPEST:
             return
         self._seen[id(function)] = function
-        names = set(_names(function.__code__))
+        names = set(_names(function.__code__)) if _own(function) else set()
+        for name, value in sorted(vars(function).items()):
+            yield from self.described(f"{function.__qualname__}.{name}", value, depth)
         for name in sorted(names & function.__globals__.keys()):
             value = function.__globals__[name]
             if isinstance(value, ModuleType):
                 yield from self.module(name, value, names, depth)
             else:
                 yield from self.described(name, value, depth)
-        yield from _imported_files(function.__code__, names)
+        if names:
+            yield from _imported_files(function.__code__, names)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             value = _content(cell)
             if not _is_plain(value) and not inspect.isfunction(value):  # those are in `code_id`
@@ -119,12 +121,14 @@ class _Walk:
         if isinstance(value, type):
             if not _own(value):
                 return
+            if type(value) is not type:
+                yield from self.described(type(value).__qualname__, type(value), depth + 1)
             for key, inner in sorted(vars(value).items()):
                 if _plain_function(inner) is not None:
                     yield f"{name}.{key}={code_id(_plain_function(inner))}"
                 elif not key.startswith("__"):
                     yield f"{name}.{key}={self.value(f'{name}.{key}', inner, depth)}"
-        elif not inspect.isroutine(value) or _own(value):
+        elif not _is_routine(value) or _own(value):
             yield f"{name}={self.value(name, value, depth)}"
         for part in _parts(value):
             yield from self.used(part, depth + 1)
@@ -133,16 +137,32 @@ class _Walk:
         """A text of a value: equal for equal values, in every process."""
         if value is None or isinstance(value, _PLAIN):
             return repr(value)
-        if isinstance(value, type):
-            return f"{value.__module__}.{value.__qualname__}"
-        if inspect.isroutine(value) or isinstance(value, functools.partial):
-            return code_id(value)
+        if _is_routine(value) or isinstance(value, functools.partial):
+            return code_id(value) + "|".join(self._around(value, depth + 1))
         if isinstance(value, ModuleType):
             return value.__name__
+        if isinstance(value, type):
+            name = f"{value.__module__}.{value.__qualname__}"
+            if id(value) in self._seen:
+                return name
+            self._seen[id(value)] = value
+            return name + "|".join(t for one in value.__mro__ for t in self.described(one.__qualname__, one, depth + 1))
         if id(value) in self._seen or depth > _DEEPEST:
             return "..."
         self._seen[id(value)] = value
         return f"{type(value).__module__}.{type(value).__qualname__}{self._content(name, value, depth + 1)}"
+
+    def _around(self, value: Any, depth: int) -> Iterator[str]:
+        """What a function in a container or a field, a bound method or a partial uses beside its own source."""
+        if depth > _DEEPEST:
+            return
+        inner = value
+        while isinstance(inner, functools.partial):
+            inner = inner.func
+        if _own(inner):
+            for part in _parts(inner):
+                yield from self.used(part, depth)
+        yield from self.owner(value, depth)
 
     def _content(self, name: str, value: Any, depth: int) -> str:
         if type(value).__module__ == "_abc":  # the cache of an abstract class
@@ -162,9 +182,10 @@ class _Walk:
             return str(value.name)
         if isinstance(value, os.PathLike):
             return str(value)
-        if hasattr(value, "tobytes") and hasattr(value, "dtype") and value.dtype != object:
+        if is_array(value) and value.dtype != object:
             return f"{value.dtype}{getattr(value, 'shape', '')}{_hash(value.tobytes())}"
-        if (inner := getattr(value, "__wrapped__", None)) is not None:  # functools.lru_cache, jax.jit and others
+        inner = inspect.getattr_static(value, "__wrapped__", None)
+        if inner is not None:  # functools.lru_cache, jax.jit and others
             return "|".join(self.described(name, inner, depth))
         if isinstance(value, SimpleNamespace) or _own(type(value)):
             fields = {key: getattr(value, key) for key in _slots(value) if hasattr(value, key)}
@@ -215,6 +236,11 @@ def _plain_function(value: Any) -> Any:
     return inner if inspect.isfunction(inner) else None
 
 
+def _is_routine(value: Any) -> bool:
+    """Whether a value is a function or method; `inspect` takes any object with `__get__` for one."""
+    return inspect.isroutine(value) and not _own(type(value))
+
+
 def _is_plain(value: Any) -> bool:
     """Whether `code_id` already describes a captured or default value by its content."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
@@ -239,14 +265,20 @@ def _slots(value: Any) -> Iterator[str]:
 
 def _names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
+    by_name = not _BY_NAME.isdisjoint(code.co_names)
     for constant in code.co_consts:
+        if by_name and isinstance(constant, str):
+            yield from re.findall(r"\w+", constant)
         if isinstance(constant, CodeType):
             yield from _names(constant)
 
 
 def _imported_files(code: CodeType, names: set[str]) -> Iterator[str]:
     """The files of the user's own modules that a function imports when it runs, loaded already or not."""
-    for module in sorted({one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"}):
+    modules = {one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"}
+    if not _BY_NAME.isdisjoint(code.co_names):
+        modules |= {text for text in code.co_consts if isinstance(text, str) and text.replace(".", "_").isidentifier()}
+    for module in sorted(modules):
         if _file_of(module.partition(".")[0]) is None:
             continue
         for name in (module, *(f"{module}.{inner}" for inner in sorted(names))):

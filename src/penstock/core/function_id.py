@@ -58,7 +58,8 @@ def _source(function: Any) -> str:
     if function.__name__ == "<lambda>":
         return _code(function.__code__)  # getsource returns the full statement around a lambda
     try:
-        return ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(function))))
+        # Of the code: of a function, it would be the one that a decorator wraps.
+        return ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(function.__code__))))
     except (OSError, SyntaxError, TypeError):
         return _code(function.__code__)
 
@@ -78,11 +79,16 @@ def plain_data(value: Any) -> str:
         return "[" + ",".join(plain_data(v) for v in value) + "]"
     if isinstance(value, dict):
         return "{" + ",".join(f"{k}:{plain_data(v)}" for k, v in sorted(value.items(), key=lambda kv: str(kv[0]))) + "}"
-    if hasattr(value, "tobytes") and hasattr(value, "dtype"):
+    if is_array(value):
         return f"{value.dtype}{digest(value.tobytes().hex())}"
     if inspect.isfunction(value) or isinstance(value, functools.partial):
         return code_id(value)
     return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value has the methods of an array, by its type: an object may answer to any name."""
+    return hasattr(type(value), "tobytes") and hasattr(type(value), "dtype")
 
 
 def digest(text: str) -> str:
