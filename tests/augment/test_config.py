@@ -104,7 +104,7 @@ def test_boxes_and_keypoints_of_decoders(tmp_path: Path) -> None:
 
 
 def test_names_of_columns_are_not_read_as_objects() -> None:
-    for name in ("function", "pipeline", "limits", "augment", "views", "boxes", "keypoints", "mapping"):
+    for name in ("function", "pipeline", "limits", "augment", "views", "boxes", "keypoints", "mapping", "ordered"):
         pipeline = ps.from_arrays({name: [1]}).rename({name: "y"})
         again = ps.from_config(json.loads(json.dumps(pipeline.to_config())))
         assert again == pipeline and again.peek() == [{"y": 1}]

@@ -21,9 +21,10 @@ from penstock.core.limits import LIMITS, Limits
 
 FUNCTION, PIPELINE, LIMITS_KEY, NAME = "function", "pipeline", "limits", "name"
 MAPPING = "mapping"  # of a user's mapping whose one key would be read as one of these
+ORDERED = "ordered"  # a mapping as a list of pairs: files may be written with sorted keys, and an order decides rows
 NONE = "none"  # TOML has no null, and some of its writers leave one out without a word
 AUGMENT, VIEWS, BOXES, KEYPOINTS = "augment", "views", "boxes", "keypoints"
-_KEYS = {FUNCTION, PIPELINE, LIMITS_KEY, MAPPING, NONE, AUGMENT, VIEWS, BOXES, KEYPOINTS}
+_KEYS = {FUNCTION, PIPELINE, LIMITS_KEY, MAPPING, ORDERED, NONE, AUGMENT, VIEWS, BOXES, KEYPOINTS}
 _SECRET = re.compile(r"key|secret|token|password|credential|sas|signature", re.IGNORECASE)
 _ITEMS = 100_000
 
@@ -49,6 +50,8 @@ def to_plain(value: Any, where: str) -> Any:
         secret = "storage_options" in where
         kept = {str(k): v for k, v in value.items() if not (secret and _SECRET.search(str(k)))}
         plain = {name: to_plain(item, f"{where}[{name!r}]") for name, item in kept.items()}
+        if not secret and list(plain) != sorted(plain):
+            return {ORDERED: [{name: item} for name, item in plain.items()]}
         return {MAPPING: plain} if len(plain) == 1 and set(plain) <= _KEYS else plain
     if isinstance(value, Sequence) and not isinstance(value, bytes) and len(value) <= _ITEMS:
         return [to_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
@@ -72,12 +75,24 @@ def from_plain(value: Any, functions: Allowed, where: str) -> Any:
             return None
         if set(value) == {LIMITS_KEY} and isinstance(value[LIMITS_KEY], Mapping):
             return Limits(**{str(name): item for name, item in value[LIMITS_KEY].items()})
+        if set(value) == {ORDERED} and isinstance(value[ORDERED], Sequence):
+            return _ordered(value[ORDERED], functions, where)
         if len(value) == 1 and set(value) <= _KEYS and isinstance(next(iter(value.values())), Mapping):
             return _made(value, functions, where)
         return {str(name): from_plain(item, functions, f"{where}[{name!r}]") for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [from_plain(item, functions, f"{where}[{i}]") for i, item in enumerate(value)]
     return value
+
+
+def _ordered(pairs: Any, functions: Allowed, where: str) -> dict[str, Any]:
+    """A mapping from the list of its pairs, `{name: value}` each."""
+    found: dict[str, Any] = {}
+    for pair in [pairs] if isinstance(pairs, str | bytes) else pairs:
+        if not isinstance(pair, Mapping) or len(pair) != 1 or (name := str(next(iter(pair)))) in found:
+            raise UsageError("ordered: a list of {name: value}, each name once", got=repr(pair)[:80], where=where)
+        found[name] = from_plain(pair[next(iter(pair))], functions, f"{where}[{name!r}]")
+    return found
 
 
 def _augmentation(value: Any, where: str) -> dict[str, Any]:

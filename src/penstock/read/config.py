@@ -174,9 +174,10 @@ def _call(item: Any, where: str) -> tuple[str, Any]:
     if isinstance(item, Mapping) and len(item) == 1:
         ((name, arguments),) = item.items()
         return str(name), {} if arguments is None else arguments
-    raise UsageError(
-        "one call, as {name: {argument: value}}", got=repr(item)[:80], where=where, fix="shuffle: {seed: 7}"
-    )
+    fix = "shuffle: {seed: 7}"
+    if item == {}:
+        fix = "write the name of the verb: enumerate = {}; some writers of TOML, such as toml, leave an empty table out"
+    raise UsageError("one call, as {name: {argument: value}}", got=repr(item)[:80], where=where, fix=fix)
 
 
 def _arguments(values: Any, functions: Any, options: dict[str, Any], where: str) -> dict[str, Any]:
