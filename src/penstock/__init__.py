@@ -271,7 +271,9 @@ else:
 
     def __getattr__(name: str) -> object:
         if name not in _HOME:
-            raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+            from penstock.pipeline.other_names import no_such_name
+
+            raise no_such_name(name, _HOME)
         value = getattr(import_module(f"penstock.{_HOME[name]}"), name)
         globals()[name] = value
         return value

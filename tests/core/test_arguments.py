@@ -8,6 +8,8 @@ import re
 from enum import Enum
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import penstock as ps
@@ -188,6 +190,15 @@ def test_what_is_no_path_is_named() -> None:
             with pytest.raises(ps.PenstockError, match=rf"a path.* of {reader.__name__}\(\)") as caught:
                 reader(wrong)  # type: ignore[operator]
             assert isinstance(caught.value, TypeError)
+    for reader in (*readers, ps.read_images, ps.read_audio):  # a table is iterated as the names of its columns
+        for table in ({"train": "x"}, pd.DataFrame({"text": ["a"]}), pa.table({"text": ["a"]})):
+            with pytest.raises(
+                ps.PenstockError, match=rf"a path.* of {reader.__name__}\(\)(.|\n)*from_records\("
+            ) as caught:
+                reader(table)  # type: ignore[operator]
+            assert isinstance(caught.value, TypeError)
+    with pytest.raises(ps.FileMissing, match="'missing.txt'"):
+        ps.read_text(name for name in ["missing.txt"])  # type: ignore[arg-type]
     for wrong in (3, None, [3]):
         with pytest.raises(ps.PenstockError, match=r"a path.* of TransformerDataset\(\)"):
             ps.TransformerDataset(wrong, "bytes", 4)  # type: ignore[arg-type]

@@ -85,3 +85,68 @@ def test_rows_are_a_sequence_of_dicts() -> None:
     with pytest.raises(TypeError, match="take"):
         endless[-1]
     assert [int(row["x"]) for row, _ in zip(endless, range(70), strict=False)] == [n % 3 for n in range(70)]
+
+
+def names_of_other_libraries() -> set[str]:
+    """The methods that people know from the objects which a pipeline stands for."""
+    import datasets
+    import webdataset
+
+    from tests.docs.test_coming_from import BY_HAND
+
+    found = {name for name in " ".join(BY_HAND[kind] for kind in ("tf.data", "lhotse")).split() if name.islower()}
+    for kind in (datasets.Dataset, datasets.IterableDataset, webdataset.WebDataset):
+        found |= {name for name in dir(kind) if not name.startswith("_")}
+    found |= {"collect", "limit", "where", "with_columns", "group_by", "explode", "random_split", "persist", "chain"}
+    return {name for name in found if not hasattr(ps.Pipeline, name)}
+
+
+def test_no_name_of_another_library_is_answered_with_a_guess() -> None:
+    """`.count` was answered with `.concat()`, `.save` with `.sample()`."""
+    pipeline = ps.from_arrays({"x": range(4)})
+    wrong = {}
+    for name in names_of_other_libraries() - set(COUNTERPARTS):
+        with pytest.raises(NoSuchVerb) as caught:
+            getattr(pipeline, name)
+        if "docs/how-to/coming-from.md" not in str(caught.value):
+            wrong[name] = str(caught.value)
+    assert wrong == {}
+    for name, text in {
+        "collect": "list(pipeline.rows())", "count": "len(pipeline.rows())", "limit": ".take(n)", "where": ".filter(",
+        "random_split": ".split(", "explode": ".flat_map(", "chain": "penstock.concat(", "take_while": "none",
+    }.items():  # fmt: skip
+        with pytest.raises(NoSuchVerb, match=re.escape(text)):
+            getattr(pipeline, name)
+    with pytest.raises(NoSuchVerb, match=r"\.flat_map\(\)"):
+        getattr(pipeline, "flatmap")  # noqa: B009
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("from_pandas", "penstock.from_records("), ("from_arrow", "penstock.from_records("),
+    ("from_list", "penstock.from_records("), ("from_tensor_slices", "penstock.from_arrays("),
+    ("from_generator", "penstock.from_stream("), ("read_webdataset", "penstock.read_tar("),
+    ("read_tfrecord", "penstock.read_tfrecords"), ("read_image", "penstock.read_images"),
+    ("read_lmdb", "docs/how-to/other-formats.md"), ("load_dataset", "penstock.from_hf("),
+    ("concatenate_datasets", "penstock.concat("), ("DataLoader", ".to_torch()"),
+    ("ImageFolder", "penstock.read_images("),
+])  # fmt: skip
+def test_an_unknown_name_of_the_module_says_what_to_write(name: str, text: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(text)) as caught:
+        getattr(ps, name)
+    assert isinstance(caught.value, ps.UsageError) and f"penstock.{name}" in str(caught.value)
+    assert not hasattr(ps, name)
+    with pytest.raises(ImportError):
+        exec(f"from penstock import {name}")
+
+
+@pytest.mark.parametrize(("call", "text"), [
+    (lambda p: p.rename(x="y"), r"\.rename\(\{'x': 'y'\}\)"),
+    (lambda p: p.rename("x", "y"), r"\.rename\(\{'x': 'y'\}\)"),
+    (lambda p: p.sample(frac=0.1), r'\.split\(\{"part": 0\.1, "rest": None\}\)\["part"\]'),
+    (lambda p: p.sample(0.1), r'\.split\(\{"part": 0\.1, "rest": None\}\)\["part"\]'),
+    (lambda p: p.repeat(-1), r"\.repeat\(\) is endless"), (lambda p: p.enumerate(start=5), r"\.map\("),
+    (lambda p: p.select([0, 1]), r"\.take\(n\)"),
+])  # fmt: skip
+def test_calls_as_other_libraries_write_them(call, text: str) -> None:
+    with pytest.raises(ps.UsageError, match=text):
+        call(ps.from_arrays({"x": range(4)}))

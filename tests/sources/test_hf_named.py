@@ -79,6 +79,16 @@ def test_image_and_audio_folders(tmp_path: Path) -> None:
     assert np.allclose(batch["audio"][:, 0], [0, 0.1, 0.2], atol=1e-3)
 
 
+def test_a_folder_for_which_datasets_needs_a_package_names_it_and_our_reader(tmp_path: Path) -> None:
+    """datasets 5 prepares folders of audio with torchcodec, which is no dependency of ours."""
+    for i in range(3):
+        (tmp_path / "yes").mkdir(exist_ok=True)
+        (tmp_path / "yes" / f"{i}.wav").write_bytes(wav.encode(np.full(50, i / 10), 8000))
+    with pytest.raises(ps.StorageError, match=r"No module named 'torchcodec'(.|\n)*penstock\.read_audio\(") as caught:
+        ps.from_hf(tmp_path, split="train")
+    assert "connection" not in str(caught.value)
+
+
 def test_what_is_not_there_is_refused() -> None:
     with pytest.raises(ps.StorageError, match="nobody/nothing"):  # this test has no network
         ps.from_hf("nobody/nothing", split="train")

@@ -93,7 +93,9 @@ def test_missing_numbers() -> None:
     (lambda: pd.DataFrame([[1, 2]], columns=["a", "a"]), "Duplicate column names"),
     (lambda: pd.DataFrame({"x": []}), "at least one row"),
     (lambda: pa.table({}), "different names"),
-    (lambda: pd.Series([1, 2]), "values of one type"),
+    (lambda: pd.Series([1, 2]), r"a table\n  got:   one column, a pandas Series\n  fix:   .*\.to_frame\(\)"),
+    (lambda: pl.Series("n", [1, 2]), r"one column, a polars Series(.|\n)*\.to_frame\(\)"),
+    (lambda: pl.LazyFrame({"n": [1]}), r"got:   LazyFrame\n  fix:   .*\.collect\(\)"),
 ])  # fmt: skip
 def test_what_is_no_table_is_refused(table, text: str) -> None:
     with pytest.raises(ps.UsageError, match=text):

@@ -29,6 +29,7 @@ _SEED = "put .shuffle(seed={value}) into the pipeline"
 
 # What others call it -> where -> what to write here. "" is any other verb or reader. {value}: what the user passed.
 _SPLIT = {"split": '.split({{"train": 0.9, "val": 0.1}}): one dict of names and sizes'}
+_PART = '.split({{"part": {value}, "rest": None}})["part"] for a share of the rows'
 _EPOCHS = {
     _OUTPUTS: "use for epoch in range({value}): for batch in loader: ..., or put .repeat({value}) before .batch()"
 }
@@ -71,6 +72,9 @@ SYNONYMS: dict[str, dict[str, str]] = {
     "fn": {"map map_batches filter": "function="},
     "map_func": {"map map_batches": "function="},
     "predicate": {"filter": "function="},
+    "frac": {"sample": _PART},
+    "fraction": {"sample": _PART},
+    "start": {"enumerate": 'leave it out: .map(lambda row: {{**row, "index": row["index"] + {value}}}) after it'},
     "n": {"take skip": "count={value}", "repeat": "times={value}", "peek": "rows={value}"},
     "size": {"take skip": "count={value}"},
     "count": {"repeat": "times={value}"},
@@ -236,7 +240,8 @@ def _note(result: Any, function: Callable[..., Any], args: tuple[Any, ...], name
     return result
 
 
-_MISTAKES = (TypeError, ValueError, AttributeError, LookupError)  # what a value of a wrong kind leads to
+# What a value of a wrong kind leads to; a table given as paths is looked for by the names of its columns.
+_MISTAKES = (TypeError, ValueError, AttributeError, LookupError, FileNotFoundError)
 
 
 def _explained(function: F, alone: str = "") -> F:
@@ -250,7 +255,8 @@ def _explained(function: F, alone: str = "") -> F:
             made = function(*args, **named)
             return made if alone else note(made, function, args, named)
         except mistakes as error:
-            if isinstance(error, ours) or (problem := explain(function, args, named, alone, error)) is None:
+            known = isinstance(error, ours) and not isinstance(error, FileNotFoundError)
+            if known or (problem := explain(function, args, named, alone, error)) is None:
                 raise
             raise problem from problem.__cause__
 
@@ -295,6 +301,8 @@ def problem_of(
     except TypeError as wrong:
         message = str(wrong)
     else:
+        if isinstance(error, FileNotFoundError):
+            return _wrong_path(verb, signature.parameters, {n: v for n, v in bound.arguments.items() if _of_columns(v)})
         return _wrong_path(verb, signature.parameters, bound.arguments) or _wrong_kind(
             verb, signature.parameters, bound.arguments, error
         )
@@ -320,10 +328,15 @@ def problem_of(
         )
         numbers = all(isinstance(value, int | float) for value in positional)
         texts = [_short(v) for v in positional[: len(places)]] + [f"{name}={_short(v)}" for name, v in more.items()]
+        fix = f"{verb}({', '.join(texts)})"
+        if verb == ".split" and numbers:
+            fix = _SPLIT["split"].format()
+        elif verb == ".rename":
+            fix = _renamed(*positional[:2])
         return ArgumentError(
             f"at most {len(places)} positional argument{'s' * (len(places) != 1)} in {shown}",
             got=str(len(positional)),
-            fix=_SPLIT["split"].format() if verb == ".split" and numbers else f"{verb}({', '.join(texts)})",
+            fix=fix,
         )
     missing = [p.name for p in places[len(positional) :] if p.default is p.empty and p.name not in named]
     if missing:
@@ -343,9 +356,16 @@ def _wrong_path(verb: str, parameters: Any, values: dict[str, Any]) -> ArgumentE
             return ArgumentError(
                 f"a path{' or a list of paths' * several} for {name}= of {verb}()",
                 got=_short(value),
-                fix=f"{name}=a str or pathlib.Path" + ", or a list of them" * several,
+                fix=f"{name}=a str or pathlib.Path"
+                + ", or a list of them" * several
+                + "; penstock.from_records(table) takes rows in memory" * _of_columns(value),
             )
     return None
+
+
+def _of_columns(value: Any) -> bool:
+    """Whether it is a dict or a table, for which iterating names the columns."""
+    return hasattr(value, "keys") or hasattr(value, "column_names")
 
 
 def _wrong_kind(verb: str, parameters: Any, values: dict[str, Any], error: Exception) -> ArgumentError | None:
@@ -373,6 +393,8 @@ def _advice(verb: str, name: str, value: Any, own: list[inspect.Parameter]) -> s
     places = {where: text for wheres, text in SYNONYMS.get(name, {}).items() for where in wheres.split() or [""]}
     if text := places.get(verb) or places.get(""):
         return text.format(value=_Short(value))
+    if verb == "rename":
+        return _renamed(name, value)
     names = [p.name for p in own]
     near = get_close_matches(name, names, 1, 0.7)
     homes = [other for other, function in _functions.items() if name in inspect.signature(function).parameters]
@@ -383,6 +405,10 @@ def _advice(verb: str, name: str, value: Any, own: list[inspect.Parameter]) -> s
     if homes:
         return f"{name}= is an argument of {', '.join(map(_call, homes[:4]))}"
     return _nearest(name, value, own)
+
+
+def _renamed(old: Any, new: Any) -> str:
+    return f".rename({{{_short(old)}: {_short(new)}}})"
 
 
 def _nearest(name: str, value: Any, own: list[inspect.Parameter]) -> str:

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import UsageError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 COUNTERPARTS: dict[str, str] = {
     # HF datasets
     "add_column": '.map(lambda row: {**row, "name": ...}), or .enumerate() for row numbers',
@@ -21,6 +24,7 @@ COUNTERPARTS: dict[str, str] = {
     "num_rows": "len(pipeline.rows())",
     "push_to_hub": ".to_hf(), then push_to_hub() of its result",
     "remove_columns": '.drop("name")',
+    "reshard": "nothing: the rows of a rank do not depend on files",
     "rename_column": '.rename({"old": "new"})',
     "rename_columns": '.rename({"old": "new"})',
     "save_to_disk": ".write(path)",
@@ -35,26 +39,43 @@ COUNTERPARTS: dict[str, str] = {
     "to_json": '.write("folder", format="jsonl")',
     "to_list": "list(pipeline.rows())",
     "to_pandas": ".to_hf().to_pandas()",
+    "to_tf_dataset": ".batch(size).to_numpy()",
     "to_parquet": '.write("folder", format="parquet")',
     "train_test_split": '.split({"train": 0.9, "test": 0.1})',
     "unique": ".dedup(), or a set of pipeline.rows()",
     "with_format": ".to_torch(), .to_numpy() or .to_jax()",
     "with_transform": ".map(function)",
+    # pandas, Polars, Spark, Ray Data
+    "collect": "list(pipeline.rows())",
+    "count": "len(pipeline.rows())",
+    "drop_columns": '.drop("name")',
+    "explode": ".flat_map(lambda row: [{**row, ...} for ...])",
+    "group_by": ".bucket(...) for rows of similar length; other groups are made before from_records(table)",
+    "limit": ".take(n)",
+    "persist": ".cache()",
+    "where": ".filter(lambda row: ...)",
+    "with_columns": '.map(lambda row: {**row, "name": ...})',
     # tf.data
     "apply": "function(pipeline)",
     "as_numpy_iterator": ".batch(size).to_numpy()",
     "bucket_by_sequence_length": ".bucket(...)",
     "cardinality": "len(pipeline.rows())",
     "concatenate": "penstock.concat([...])",
+    "from_tensor_slices": 'penstock.from_arrays({"x": array})',
+    "ignore_errors": ".skip_errors()",
     "interleave": "penstock.interleave([...])",
     "padded_batch": '.batch(size).pad(to="longest")',
     "prefetch": "prefetch= of .to_torch(), .to_numpy() or .to_jax(); the default reads ahead already",
     "ragged_batch": ".batch(size)",
+    "reduce": "a loop over .to_numpy(): a loader computes no statistics",
+    "save": ".write(path), or .cache()",
     "snapshot": ".cache(...)",
+    "take_while": "none, because a row would depend on rows before it; .filter(function, exact=True) keeps some",
     "window": ".windows(length)",
     "with_options": "arguments of .to_torch(), .to_numpy() or .to_jax()",
     # Grain
     "mix": "penstock.mix([...])",
+    "map_with_index": ".enumerate().map(function)",
     "random_map": ".map(function) with a parameter rng",
     "seed": ".shuffle(seed=...)",
     "slice": ".skip(n).take(m)",
@@ -62,13 +83,20 @@ COUNTERPARTS: dict[str, str] = {
     "to_iter_dataset": ".batch(size).to_numpy()",
     # WebDataset
     "decode": ".decode_images(...), .decode_audio(...) or .decode_video(...)",
+    "mcached": ".cache(memory=bytes)",
+    "rsample": ".sample(n)",
+    "unbatched": ".unbatch()",
     "map_dict": ".map(function)",
     "map_tuple": ".map(function)",
     "rename_keys": '.rename({"old": "new"})',
     "to_tuple": '.batch(size).to_torch().as_tuples("image", "label")',
     "with_epoch": ".take(rows)",
     "with_length": ".take(rows)",
+    # lhotse
+    "resample": ".decode_audio(sample_rate=...)",
     # PyTorch
+    "chain": "penstock.concat([...])",
+    "random_split": '.split({"train": 0.9, "test": 0.1})',
     "collate": '.pad(to="longest"), or .map_batches(function)',
     "collate_fn": '.pad(to="longest"), or .map_batches(function)',
     "load_state_dict": "loader = pipeline.batch(size).to_torch(); loader.load_state_dict(state)",
@@ -78,9 +106,39 @@ COUNTERPARTS: dict[str, str] = {
     "to": '.to_torch(device="cuda")',
 }
 
+_RECORDS, _ARRAYS, _STREAM = "from_records(records)", 'from_arrays({"x": array})', "from_stream(function)"
+_CLASS = "from_dataset(rows), with the class for it in docs/how-to/other-formats.md"
+READERS: dict[str, str] = {
+    **dict.fromkeys(("from_arrow", "from_pandas", "from_polars", "from_df", "from_list", "from_dicts"), _RECORDS),
+    **dict.fromkeys(("from_dict", "from_numpy", "from_tensors", "from_tensor_slices"), _ARRAYS),
+    **dict.fromkeys(("from_generator", "from_iterable", "IterableDataset"), _STREAM),
+    **dict.fromkeys(("read_lmdb", "read_hdf5", "read_h5", "read_zarr", "read_lance"), _CLASS),
+    **dict.fromkeys(("from_torch", "Dataset"), "from_dataset(dataset)"),
+    **dict.fromkeys(("load_dataset", "from_huggingface", "load_from_disk"), "from_hf(name_or_folder)"),
+    **dict.fromkeys(("read_webdataset", "WebDataset"), "read_tar(paths)"),
+    **dict.fromkeys(("read_feather", "read_ipc"), "read_arrow(paths)"),
+    **dict.fromkeys(("ImageFolder", "read_folder"), "read_images(root)"),
+    **dict.fromkeys(("read_ndjson", "read_json_lines"), "read_jsonl(paths)"),
+    **dict.fromkeys(("read_tsv", "read_table"), "read_csv(paths)"),
+    **dict.fromkeys(("concatenate_datasets", "chain"), "concat([...])"),
+    "DataLoader": "from_dataset(dataset).batch(n).to_torch()",
+    "TFRecordDataset": "read_tfrecords(paths)",
+    "interleave_datasets": "interleave([...]), or mix([...], weights)",
+    "join": 'pair(media, captions, on="key")',
+}
+_ELSE = "docs/how-to/coming-from.md names the counterparts of other libraries; help(penstock.Pipeline) lists the verbs"
+
 
 class NoSuchVerb(UsageError, AttributeError):
-    """A pipeline has no method of this name; the message names the counterpart or the nearest one."""
+    """There is no method or function of this name; the message names the counterpart or the nearest one."""
+
+
+def no_such_name(name: str, known: Iterable[str]) -> AttributeError:
+    """The error for `penstock.<name>`, which does not exist."""
+    fix = f"penstock.{READERS[name]}" if name in READERS else " or ".join(f"penstock.{n}" for n in _near(name, known))
+    if name.startswith("_") or not fix:
+        return AttributeError(f"module 'penstock' has no attribute {name!r}")
+    return NoSuchVerb("a name of penstock", got=f"penstock.{name}", fix=fix)
 
 
 class OtherNames:
@@ -103,9 +161,12 @@ class OtherNames:
 
 
 def _advice(kind: type, name: str) -> str:
+    near = _near(name, (verb for verb in dir(kind) if verb[0] != "_"))
+    return COUNTERPARTS.get(name) or " or ".join(f".{verb}()" for verb in near) or _ELSE
+
+
+def _near(name: str, known: Iterable[str]) -> list[str]:
+    """Names that differ by a slip: nearness alone made `.concat()` of `.count`."""
     from difflib import get_close_matches
 
-    if name in COUNTERPARTS:
-        return COUNTERPARTS[name]
-    near = get_close_matches(name, [verb for verb in dir(kind) if verb[0] != "_"], 2, 0.6)
-    return " or ".join(f".{verb}()" for verb in near) or "help(penstock.Pipeline) lists the verbs"
+    return get_close_matches(name, known, 2, 0.8)

@@ -84,7 +84,10 @@ def _refuse_unreachable(name: str, datasets: Any) -> None:
 
 
 def _not_loaded(name: str, split: str | None, error: Exception, datasets: Any) -> PenstockError:
-    got = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    first: BaseException = error
+    while isinstance(error, datasets.exceptions.DatasetGenerationError) and first.__cause__ is not None:
+        first = first.__cause__  # of a folder: DatasetGenerationError itself says nothing
+    got = f"{type(error).__name__}: {' '.join(str(first).split())[:300]}"
     if not os.path.exists(name):
         got = f"no file or folder of that name in {os.getcwd()}, and from the hub {got}"
     missing = (datasets.exceptions.DatasetNotFoundError, datasets.exceptions.DataFilesNotFoundError, FileNotFoundError)
@@ -97,9 +100,10 @@ def _not_loaded(name: str, split: str | None, error: Exception, datasets: Any) -
             f"a split and configuration of the dataset {name!r}", got=got, where=f"split={split!r}",
             fix='from_hf(name, split="train", config="en")',
         )  # fmt: skip
-    return StorageError(
-        f"the dataset {name!r}", got=got, fix="check the connection and your access to it, or try again"
-    )
+    fix = "check the connection and your access to it, or try again"
+    if os.path.exists(name):
+        fix = "repair that, or read the folder without datasets: penstock.read_audio(folder), read_images, read_parquet"
+    return StorageError(f"the dataset {name!r}", got=got, fix=fix)
 
 
 def choose_split(dataset: Any, split: str) -> Any:

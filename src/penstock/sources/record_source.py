@@ -263,7 +263,9 @@ def records_source(records: Any, columns: Sequence[str] | None) -> Source:
         raise UsageError(
             "a list of dicts (or named tuples, dataclasses, tuples), or a table of pandas, Polars or Arrow",
             got=type(records).__name__ if kind != "paths" else "a path",
-            fix="penstock.read_*() for files, from_dataset(dataset) for an object with len() and [i], from_hf(dataset)",
+            fix="penstock.read_*() for files, from_dataset(dataset) for an object with len() and [i], from_hf(dataset)"
+            if not callable(getattr(records, "collect", None))
+            else "pass the table that its .collect() computes",
         )
     return _columns_of(records, _checked_names(columns))
 

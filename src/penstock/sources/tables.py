@@ -93,6 +93,12 @@ class TableSource:
 
 def as_table(data: Any) -> Any:
     """A pyarrow table of the rows of any table; where pandas has NaN for a missing number, it stays NaN."""
+    if type(data).__name__ == "Series":
+        raise UsageError(
+            "a table",
+            got=f"one column, a {_title(data)}",
+            fix="series.to_frame(), or penstock.from_arrays({'x': series})",
+        )
     pa = need("pyarrow", extra="parquet", purpose=f"to read a {_title(data)}")
     pandas = ("pandas", "DataFrame") in [(_library(kind), kind.__name__) for kind in type(data).__mro__]
     try:

@@ -171,10 +171,13 @@ def _check_names(names: Sequence[Any], verb: str, twice: bool = False) -> None:
     wrong = [name for name in names if not isinstance(name, str)]
     again = [name for name in names if names.count(name) > 1] if not twice else []
     if wrong or again or not names:
+        fix = f'.{verb}("text", "label")' if verb != "rename" else '.rename({"old": "new"})'
+        if any(hasattr(name, "__index__") for name in wrong):
+            fix += "; rows are chosen by .take(n) and .skip(n), and read by pipeline.rows()[n]"
         raise UsageError(
             f"names of columns in .{verb}()" + ", each once" * bool(again),
             got=repr((wrong or again)[0]) + " twice" * bool(again and not wrong) if names else "none",
-            fix=f'.{verb}("text", "label")' if verb != "rename" else '.rename({"old": "new"})',
+            fix=fix,
         )
 
 

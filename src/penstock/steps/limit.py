@@ -75,7 +75,7 @@ class Repeat(Step):
 
     def __post_init__(self) -> None:
         if self.times is not None:
-            _whole(self, "times", 1)
+            integer_field(self, "times", 1, "an integer of at least 1 in .repeat()", ".repeat(2); .repeat() is endless")
 
     def build(self, child: Node, context: Context) -> Node:
         if child.size is None:

@@ -30,7 +30,8 @@ class Sample(Step):
     start: int = 0
 
     def __post_init__(self) -> None:
-        integer_field(self, "count", 1, "an integer of at least 1 in .sample()", ".sample(1000, seed=7)")
+        share = f'; .split({{"part": {self.count}, "rest": None}})["part"]' if isinstance(self.count, float) else ""
+        integer_field(self, "count", 1, "an integer of at least 1 in .sample()", f".sample(1000, seed=7){share}")
         integer_field(self, "seed", None, "an integer for seed= in .sample()", ".sample(1000, seed=7)")
         integer_field(self, "start", 0, "an integer of at least 0 for start")
 
