@@ -65,6 +65,13 @@ BY_HAND = {
         LowpassUsingResampling PerturbSpeed PerturbTempo PerturbVolume ReverbWithImpulseResponse Compress
         ClippingTransform concat_cuts GlobalMVN RandomizedSmoothing SpecAugment
         DereverbWPE time_warp mask_along_axis_optimized random_mask_along_batch_axis schedule_value_for_step
+        from_file from_items from_json from_jsonl from_jsonl_lazy from_yaml load_manifest load_manifest_lazy is_lazy
+        to_file to_json to_jsonl to_yaml open_writer store_manifest MonoCut MultiCut SupervisionSegment SupervisionSet
+        Fbank Mfcc LibrosaFbank TorchaudioFbank TorchaudioMfcc Spectrogram LogSpectrogram TorchaudioSpectrogram
+        KaldifeatFbank KaldifeatMfcc OpenSmileExtractor S3PRLSSL AudioSource FeatureSet Features FeatureSetBuilder
+        collate_audio collate_features collate_matrices collate_vectors BatchIO read_audio_from_cuts
+        supervision_to_frames supervision_to_samples compute_supervisions_frame_mask WhisperFbank OnTheFlyFeatures
+        Recording RecordingSet
         AudioTaggingDataset DiarizationDataset DynamicUnsupervisedDataset UnsupervisedDataset
         DynamicallyMixedSourceSeparationDataset IterableDatasetWrapper K2SurtDataset K2SpeechRecognitionDataset
         LazyWebdatasetIterator PreMixedSourceSeparationDataset SourceSeparationDataset SpeechSynthesisDataset
