@@ -31,19 +31,25 @@ def iterate(
     work = _Work(loader, loop, at, stop, started)
     loop.begin(None if loader._threads or loader._workers else loader, stats)
     loader._begin_recording()
+    seen: int | None = moves  # None: what is computed now is not delivered, because of a change meanwhile
     try:
         while True:
-            if loader.moves != moves:
-                moves = loader.moves
+            if loader.moves != seen:
+                with loader.changing:
+                    seen = moves = loader.moves
                 if loader._follows(loop):
-                    at, stop = loader._step, loader._loop_end()
-                    work.begin_again(at, stop)
+                    if loop.guided:
+                        return
+                    at, stop = work.begin_again()
             cpu = time.thread_time() if work.measured else 0.0
             began, deliver = clock(), work.deliver
             try:
                 batch = next(work.take)
             except StopIteration:
-                return
+                if loader.moves == moves or not loader._follows(loop):
+                    return
+                seen = None
+                continue
             except ChildLost as lost:
                 work.take_back(at, lost)
                 continue
@@ -59,7 +65,10 @@ def iterate(
             step = stats.took(now - began, now)
             if work.measured or not at & RECHECK_MASK or work.course is not None:
                 work.took(at, now - began, cpu, step)
-            if not loop.detached:  # nothing is called from here to `yield`: no signal can come in between
+            if loader.moves != moves and loader._follows(loop):
+                seen = None
+                continue
+            if not loop.detached:  # nothing is called from the comparison to `yield`: no signal or thread comes between
                 loader._step = at
                 if at == stop:
                     loader._ended = True
@@ -116,12 +125,16 @@ class _Work:
             if self.course.over:
                 self.course = None
 
-    def begin_again(self, at: int, stop: int | None) -> None:
-        """The position or the weights were changed: a child's plan may be another one now, so threads go on."""
+    def begin_again(self) -> tuple[int, int | None]:
+        """The position or the weights were changed: a child's plan may be another one now, so threads go on.
+
+        Returns where they begin, and where they end.
+        """
         self._end_course()
         self._items.close()
-        self._stop = stop
-        self._use(self._loader._begin(at, stop, self._threads))
+        at, self._stop = self._loader._step, self._loader._loop_end()
+        self._use(self._loader._begin(at, self._stop, self._threads))
+        return at, self._stop
 
     def take_back(self, at: int, lost: ChildLost) -> None:
         """The child is gone: its batch is computed here. If that fails as it did there, the error is this process's."""

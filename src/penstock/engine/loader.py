@@ -4,16 +4,19 @@ Each `for` runs to the end of the current epoch; the next `for` is the next epoc
 early, the next `for` continues there. The position moves when a batch is taken, not when it is computed ahead.
 
 A change of position or weights inside a running `for` takes effect at its next batch: what was computed ahead is thrown
-away. A loader has one position, so a new `for` ends the one before it: taking another batch from that one raises.
+away. So it does where a signal handler or another thread makes it while that batch is computed.
+A loader has one position, so a new `for` ends the one before it: taking another batch from that one raises.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
@@ -140,6 +143,14 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
     def _no_loops(self) -> None:
         self.loop: Loop | None = None  # the running `for`, which moves the position
         self._detached: weakref.WeakSet[Loop] = weakref.WeakSet()  # older ones that still deliver batches
+        self.changing = threading.RLock()  # held while the position or the weights change
+
+    @contextmanager
+    def _change_of_place(self) -> Iterator[None]:
+        """Around a change of position or weights: no `for` delivers a batch meanwhile, and all begin again after it."""
+        with self.changing:
+            self.moves += 1
+            yield
 
     def __iter__(self) -> Run[BatchT]:
         refuse_unsharded(self.definition.sharded or self.definition.world > 1, self._shard_line, self._share_all_line)
@@ -150,13 +161,13 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
 
         Meanwhile there is no position to save: `state_dict` raises.
         """
-        if self.loop is not None and self.loop.started:
-            self._ended = False  # the loop that took the last batch of an epoch is left
-        self.moves += 1
-        self.loop = loop = Loop(independent)
+        with self._change_of_place():
+            if self.loop is not None and self.loop.started:
+                self._ended = False  # the loop that took the last batch of an epoch is left
+            moves, self.loop = self.moves, (loop := Loop(independent))
         self._prepare_recording()
         at, stop = self._step, self._loop_end()
-        run = iterate(self, loop, self.moves, at, stop, self._begin(at, stop, self._threads or self._settled or 0))
+        run = iterate(self, loop, moves, at, stop, self._begin(at, stop, self._threads or self._settled or 0))
         loop.run = weakref.ref(run)
         return run
 
@@ -212,8 +223,8 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
 
     def _move(self, step: int, ended: bool = False) -> None:
         """Changes the position; a running `for` continues there."""
-        self._step, self._ended = step, ended
-        self.moves += 1
+        with self._change_of_place():
+            self._step, self._ended = step, ended
 
     def __len__(self) -> int:
         """Batches in one full epoch."""
@@ -266,8 +277,9 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
     def seek_epoch(self, epoch: int) -> None:
         """Moves to the start of an epoch. A running `for` continues with its first batch."""
         step = self._first_step(epoch)
-        self._ranges = StepRanges.start(self._ranges.size, self._rows, self._ranges.keep)
-        self._move(step)
+        with self._change_of_place():
+            self._ranges = StepRanges.start(self._ranges.size, self._rows, self._ranges.keep)
+            self._move(step)
 
     def _first_step(self, epoch: int) -> int:
         """The step at which `seek_epoch(epoch)` begins."""
@@ -317,10 +329,10 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
         """
         refuse_different_steps(self._plan.fingerprint, state, self.definition.world)
         found = states.restore(state, self.definition, self._plan, self._ranges, self._rows, self._code)
-        if found.definition != self.definition:
-            self._rebuild(found.definition, self._plan)
-        self._ranges = found.ranges
-        self._move(found.step, found.ended)
+        plan = self._plan if found.definition == self.definition else build(found.definition, noted=self._plan)
+        with self._change_of_place():  # nothing is called in between: a handler that saves a state sees all or nothing
+            self.definition, self._plan, self._ranges = found.definition, plan, found.ranges
+            self._step, self._ended = found.step, found.ended
 
     def set_weights(self, weights: Sequence[float] | Mapping[str, float]) -> None:
         """Changes the weights of a mixture from the next batch on, also in a running `for`; earlier ones stay the same.
@@ -328,15 +340,16 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
         Batches computed ahead with the old weights are thrown away; with child processes, these start again. Of more
         than 16 sources the weights are rounded to float32, as a checkpoint holds them.
         """
-        origin, row = self.definition.origin, self._ranges.row(self._step)
-        before = [stage for stage in origin.stages if stage[0] < row] if isinstance(origin, Mix) else []
-        drawn = origin.drawn if isinstance(origin, Mix) else ()
-        changed = states.reweighted(self.definition, [*before, (row, weights)], drawn)
-        self._rebuild(states.rounded(changed), self._plan)
-        self._move(self._step, self._ended)
+        with self._change_of_place():
+            origin, row = self.definition.origin, self._ranges.row(self._step)
+            before = [stage for stage in origin.stages if stage[0] < row] if isinstance(origin, Mix) else []
+            drawn = origin.drawn if isinstance(origin, Mix) else ()
+            changed = states.reweighted(self.definition, [*before, (row, weights)], drawn)
+            self._rebuild(states.rounded(changed), self._plan)
 
     def _rebuild(self, definition: Definition, noted: Plan | None) -> None:
-        self.definition, self._plan = definition, build(definition, noted=noted)
+        plan = build(definition, noted=noted)
+        self.definition, self._plan = definition, plan
 
     def stats(self) -> dict[str, Any]:
         """Seconds per stage, waiting time, a verdict in one sentence, and what an epoch leaves out."""
@@ -356,7 +369,7 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Definition, output, options and position; the plan is built again where this arrives."""
-        here = ("_plan", "_stats", "_storage", "_recording", "_known", "loop", "_detached")
+        here = ("_plan", "_stats", "_storage", "_recording", "_known", "loop", "_detached", "changing")
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -18,13 +18,16 @@ class HasStep(Protocol):
 
 
 class Loop:
-    """A running `for`. An `independent` one goes on when a newer one begins; any other is refused its next batch."""
+    """A running `for`. An `independent` one goes on when a newer one begins; any other is refused its next batch.
 
-    __slots__ = ("__weakref__", "detached", "independent", "inline", "run", "started")
+    A `guided` one ends when the position changes: who iterates it begins another.
+    """
+
+    __slots__ = ("__weakref__", "detached", "guided", "independent", "inline", "run", "started")
     run: weakref.ref[Run]  # what is iterated
 
     def __init__(self, independent: bool) -> None:
-        self.independent = independent
+        self.independent, self.guided = independent, False
         self.started = self.detached = False
         self.inline = False  # whether batches are computed in the thread that iterates
 

@@ -12,6 +12,7 @@ taken last. `load_state_dict`, and `set_epoch` to another epoch, take effect at 
 from __future__ import annotations
 
 import json
+import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -71,6 +72,7 @@ class StreamLoader:
         self._position = Position(epoch)
         self._restored = False  # whether the position comes from a saved state, and nothing was taken since
         self._moves = 0  # how often running loops were moved to another position
+        self._changing = threading.RLock()  # held while they are
         self._stats = Stats()
         self.tokens = 0
 
@@ -106,12 +108,16 @@ class StreamLoader:
                 began = time.perf_counter()
                 if moves != self._moves and not at.ended:
                     _close(run)
-                    at, moves, self._restored = self._position, self._moves, False
+                    with self._changing:
+                        at, moves, self._restored = self._position, self._moves, False
                     run = self._begin(at)
                 made = next(run, None)
                 if made is None:
                     break
-                at = self._position = at.after(made.next, made.last)
+                after = at.after(made.next, made.last)
+                if moves != self._moves:  # by a signal handler or another thread, while the batch was computed
+                    continue
+                at = self._position = after  # nothing is called after the comparison: nobody comes in between
                 self._restored = False
                 self.tokens += made.tokens
                 now = time.perf_counter()
@@ -181,8 +187,9 @@ class StreamLoader:
         at = self._position.at_epoch(epoch)
         if self._restored and epoch == self._position.epoch:
             return
-        self._moves += epoch != self._position.epoch
-        self._position, self._restored = at, False
+        with self._changing:
+            self._moves += epoch != self._position.epoch
+            self._position, self._restored = at, False
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is, as plain JSON, the same on every rank."""
@@ -195,7 +202,9 @@ class StreamLoader:
         self.stream.check_origin(saved)
         if (world := self._cut().world) > 1:
             refuse_different_steps(json.dumps(self.stream.origin(), sort_keys=True, default=str), saved, world)
-        self._position, self._restored, self._moves = position, True, self._moves + 1
+        with self._changing:
+            self._moves += 1  # first: from here on no loop delivers a batch, until it has seen the new position
+            self._position, self._restored = position, True
 
     def stats(self) -> dict[str, Any]:
         """Seconds per stage, waits and a verdict."""

@@ -198,7 +198,10 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
             restored = sampler.restored
             made = iter(super().__iter__())
             sampler.restored, sampler.read_elsewhere = restored, False
-        return loader._start(independent=True), made, loader.loop, loader.moves
+        run = loader._start(independent=True)
+        assert loader.loop is not None
+        loader.loop.guided = made is not None
+        return run, made, loader.loop, loader.moves
 
     def _batches(self, run: Run, made: Iterator[Any] | None, loop: Loop | None, moves: int) -> Iterator[Any]:
         """One `for`, which begins again where the position was changed inside it."""
@@ -213,8 +216,10 @@ class CoreDataLoader(data.DataLoader):  # type: ignore[misc]
             if batch is _END:
                 run.close() if made is None else next(run, None)
                 return
-            if made is not None:
-                next(run)
+            if made is not None and next(run, _END) is _END:  # changed by a signal handler or a thread, meanwhile
+                run, made, loop, moves = self._begin()
+                self.batch_sampler.restored = False
+                continue
             yield deliver(batch) if made is None else batch
 
     def __len__(self) -> int:
