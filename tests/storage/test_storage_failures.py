@@ -55,6 +55,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, type[Flaky]]]:
 
 
 FAILURES = [503, 500, 403, 429, "reset"]
+FEW = {"retry_config": {"max_retries": 1, "backoff": {"init_backoff": 0.01}}}
 
 
 @pytest.mark.parametrize("failing", FAILURES)
@@ -63,7 +64,7 @@ def test_a_failing_server_is_not_a_missing_file(server: tuple[str, type[Flaky]],
     handler.failing = failing
     for call in (filesystem.expand, filesystem.stamp, filesystem.open_read):
         with pytest.raises(ps.StorageError) as caught:
-            call(f"{url}/a.jsonl")
+            call(f"{url}/a.jsonl", FEW)
         assert not isinstance(caught.value, FileNotFoundError) and f"{url}/a.jsonl" in caught.value.where
         assert failing == "reset" or str(failing) in caught.value.got
 
@@ -96,7 +97,9 @@ def test_skipping_bad_records_does_not_skip_storage(
 ) -> None:
     write(tmp_path)
     url, handler = server
-    loader = READERS[kind](f"{url}/a.{kind}").skip_errors().shuffle(3).batch(10).to_numpy(threads=0)
+    loader = (
+        READERS[kind](f"{url}/a.{kind}", storage_options=FEW).skip_errors().shuffle(3).batch(10).to_numpy(threads=0)
+    )
     first = loader.batch_at(0)  # a loop would request all records ahead
     handler.failing = failing
     with pytest.raises(ps.StorageError) as caught:

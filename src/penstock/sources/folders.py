@@ -25,7 +25,6 @@ from penstock.sources.file_listing import FileSizes, Run, list_files
 from penstock.sources.formats import AUDIO_SUFFIXES, IMAGE_SUFFIXES, VIDEO_SUFFIXES
 from penstock.sources.names import Names
 from penstock.storage import filesystem
-from penstock.storage.filesystem import local_only
 from penstock.storage.small_files import Arena, read_whole
 
 Labels = str | Callable[[str], str | int] | None
@@ -61,18 +60,18 @@ class MediaFolder:
         if identity not in ("sampled", "full"):
             raise UsageError('identity="sampled" or "full"', got=repr(identity))
         self.identity, self.limits, self.options = identity, limits, storage_options
-        self.objects: dict[str, filesystem.Stamp] = {}  # the stamps of files in an object store
+        self.objects: dict[str, filesystem.Stamp] = {}  # the stamps of files behind URLs
         ends = tuple(s.lower() for s in suffixes)
         if not isinstance(root, str | os.PathLike) or media_paths.is_list(root):
             self.root, names, self.objects = media_paths.listed(root, ends, storage_options)
             found, top = [("", names)], self.root
             labels = (lambda name: media_paths.folder_of(top, name)) if labels == "folder" else labels
-        elif filesystem.is_object(os.fspath(root)):
+        elif filesystem.scheme(os.fspath(root)):
             self.root = os.fspath(root).rstrip("/")
             self.objects = media_objects.listed(self.root, ends, storage_options)
             found = [("", list(self.objects))] if self.objects else []
         else:
-            self.root = os.path.abspath(local_only(root, "the folder"))
+            self.root = os.path.abspath(filesystem.local(os.fspath(root)))
             found = list_files(self.root, ends)
         if not found:
             raise UsageError(
@@ -140,7 +139,7 @@ class MediaFolder:
         return f"{self.root}/{path}" if self.objects else f"{self.root}{os.sep}{path}"
 
     def _ahead(self, paths: list[str]) -> dict[str, bytes]:
-        """The bytes of files in an object store, read all at once; nothing of a local folder."""
+        """The bytes of files behind URLs, read all at once; nothing of a local folder."""
         return media_objects.read(self.root, paths, self.objects, self.limits, self.options) if self.objects else {}
 
     def _bytes(self, path: str, arena: Arena | None, ahead: dict[str, bytes]) -> bytes | memoryview:
@@ -312,7 +311,7 @@ class FilePath(str):
 class MediaPaths(MediaFolder):
     """Files as places, in the column `column`: each is opened where it is decoded, which knows the seconds wanted.
 
-    Files in an object store are read here, all of a batch at once.
+    Files behind URLs are read here, all of a batch at once.
     """
 
     column: str

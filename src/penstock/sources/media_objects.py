@@ -1,4 +1,4 @@
-"""Images and recordings in an object store: listed once, read all of a batch at once."""
+"""Images and recordings behind URLs: listed once, read all of a batch at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from penstock.core.errors import FileMissing, RecordError
 from penstock.core.hashing import content_id
 from penstock.core.limits import Limits
-from penstock.storage import filesystem
+from penstock.storage import filesystem, fsspec_files
 from penstock.storage.object_requests import Read, read_many
 from penstock.storage.scattered import read_objects
 
@@ -22,8 +22,9 @@ def listed(root: str, suffixes: tuple[str, ...], options: filesystem.Options) ->
         found = filesystem.expand_stamped(root + "/", options, suffixes)
     except FileMissing:
         return {}
-    names = {url[len(root) + 1 :]: stamp for url, stamp in found.items() if stamp is not None}
-    return dict(sorted(names.items()))
+    known = filesystem.stamps(found, options)
+    above = len(root if filesystem.is_object(root) else fsspec_files.full_url(root, options)) + 1
+    return dict(sorted((url[above:], stamp) for url, stamp in zip(found, known, strict=True)))
 
 
 def check_size(size: int, limits: Limits, where: str) -> None:

@@ -45,14 +45,16 @@ def listed(
 ) -> tuple[str, list[str], dict[str, filesystem.Stamp]]:
     """The folder that holds all files of a list, their names below it in the order of the list, and remote stamps."""
     found = filesystem.expand_stamped(paths, options, suffixes)
-    remote = [path for path in found if filesystem.is_object(path)]
-    if remote and len(remote) < len(found):
-        raise UsageError("files of one storage", got="local files and URLs", fix="read each, and join them: concat()")
-    if remote:
+    schemes = sorted({filesystem.scheme(path) for path in found})
+    if len(schemes) > 1:
+        got = " and ".join(f"{name}://" if name else "local files" for name in schemes)
+        raise UsageError("files of one storage", got=got, fix="read each, and join them: concat()")
+    if schemes[0]:
         folders = [url.split("/")[:-1] for url in found]
         levels = itertools.takewhile(lambda level: len(set(level)) == 1, zip(*folders, strict=False))
         root = "/".join(level[0] for level in levels)
-        stamps = {url[len(root) + 1 :]: stamp for url, stamp in found.items() if stamp is not None}
+        known = filesystem.stamps(found, options)
+        stamps = {url[len(root) + 1 :]: stamp for url, stamp in zip(found, known, strict=True)}
         return root, list(stamps), stamps
     full = [os.path.abspath(filesystem.local_only(path, "a file")) for path in found]
     root = os.path.commonpath([os.path.dirname(path) for path in full])

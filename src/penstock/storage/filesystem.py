@@ -19,12 +19,10 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from penstock.core.errors import (
     DataError,
     FileMissing,
-    MissingExtra,
     PenstockError,
     StorageError,
     UsageError,
 )
-from penstock.core.optional import install_line, need
 from penstock.core.os_errors import storage_error
 from penstock.core.signals import surface
 from penstock.storage.braces import expand_braces
@@ -106,17 +104,10 @@ def local_only(path: str | os.PathLike[str], what: str) -> str:
 
 def filesystem(path: str, options: Options = None) -> Any:
     """Returns the fsspec filesystem of a URL."""
-    fsspec = need("fsspec", extra="all")
-    name = scheme(path)
-    try:
-        return fsspec.filesystem(name, **dict(options or {}))
-    except ImportError as error:
-        raise MissingExtra(
-            f"the package that reads {name}:// URLs",
-            got=str(error),
-            where=path,
-            fix=install_line(_EXTRAS.get(name, "all")),
-        ) from error
+    from penstock.storage import fsspec_files  # here: local files need none of it
+
+    scheme(path)
+    return fsspec_files.find(path, options).files(path)
 
 
 def expand(paths: Paths, storage_options: Options = None, suffixes: Sequence[str] = ()) -> list[str]:
@@ -250,22 +241,14 @@ def _is(kind: Callable[[], bool]) -> bool:
 
 
 def _expand_remote(path: str, options: Options, suffixes: Sequence[str]) -> list[str]:
-    name = scheme(path)
-    fs = filesystem(path, options)
-    with _reading(path):
-        if globbing.has_magic(path.partition("?")[0] if name.startswith("http") else path):
-            matches = [m for m in fs.glob(path) if fs.isfile(m)]
-        elif name.startswith("http") and not path.endswith("/"):
-            matches = [path] if fs.exists(path, strict=True) else []
-        elif fs.isfile(path):
-            matches = [path]
-        else:
-            ends = tuple(suffixes)
-            matches = [m for m in fs.find(path) if ends_in(m, ends)]
-    full = sorted(m if _URL.match(m) else fs.unstrip_protocol(m) for m in matches)
+    from penstock.storage import fsspec_files
+
+    magic = globbing.has_magic(path.partition("?")[0] if scheme(path).startswith("http") else path)
+    full = fsspec_files.listed(path, options, magic)
     for match in full:
         scheme(match)  # a listing is untrusted: it must not lead to another scheme
-    return full
+    ends = tuple(suffixes)
+    return full if magic or full == [path] else [match for match in full if ends_in(match, ends)]
 
 
 def check_regular(path: str, handle: int | None = None) -> os.stat_result:
@@ -278,20 +261,6 @@ def check_regular(path: str, handle: int | None = None) -> os.stat_result:
     return found
 
 
-def _unreadable(path: str, error: Exception) -> PenstockError:
-    surface(error)
-    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__  # fsspec calls every failed HTTP request "not found"
-    status = getattr(error, "status", None)
-    if status in (404, 410):
-        error = FileNotFoundError()
-    if isinstance(error, OSError):
-        return storage_error(error, path)
-    got = f"HTTP status {status}" if isinstance(status, int) else f"{type(error).__name__}: {error}"
-    fix = "try again; if it stays so, check the path, your access to it and the storage options"
-    return StorageError("a file that can be read", got=got, where=path, fix=fix)
-
-
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
     """Whatever a storage library raises is a StorageError of this path."""
@@ -300,7 +269,12 @@ def _reading(path: str) -> Iterator[None]:
     except PenstockError:
         raise
     except Exception as error:
-        raise _unreadable(path, error) from error
+        surface(error)
+        if isinstance(error, OSError):
+            raise storage_error(error, path) from error
+        fix = "try again; if it stays so, check the path, your access to it and the storage options"
+        got = f"{type(error).__name__}: {error}"
+        raise StorageError("a file that can be read", got=got, where=path, fix=fix) from error
 
 
 class _RemoteFile(io.RawIOBase):
@@ -353,7 +327,13 @@ def open_read(path: str, storage_options: Options = None, *, expected: Stamp | N
 
             size, tag = (None, "") if expected is None else expected
             return cast(BinaryIO, object_reader.ObjectFile(path, storage_options, size=size, tag=tag))
-        return cast(BinaryIO, _RemoteFile(path, filesystem(path, storage_options).open(path, "rb")))
+        from penstock.storage import fsspec_files, object_reader
+
+        info = fsspec_files.describe(path, storage_options)
+        if info.get("size") is not None and info.get("partial", True):
+            return cast(BinaryIO, object_reader.ObjectFile(path, storage_options, size=int(info["size"])))
+        opened = fsspec_files.call(lambda files: files.open(path, "rb"), path, storage_options)
+        return cast(BinaryIO, _RemoteFile(path, opened))
 
 
 def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> Stamp:
@@ -368,17 +348,11 @@ def stamp(path: str, storage_options: Options = None, *, fresh: bool = True) -> 
         from penstock.storage import object_reader
 
         return Stamp(*object_reader.head(path, storage_options))
-    with _reading(path):
-        fs = filesystem(path, storage_options)
-        if fresh:
-            fs.invalidate_cache()
-        info = fs.info(path)
-    if info.get("size") is None:
-        raise DataError(
-            "a file of known size", got="the server does not report it", where=path, fix="download it first"
-        )
+    from penstock.storage import fsspec_files
+
+    info = fsspec_files.describe(path, storage_options, fresh=fresh)
     marks = (info.get(k) for k in ("ETag", "etag", "LastModified", "last_modified", "mtime", "updated", "created"))
-    return Stamp(int(info["size"]), next((str(m) for m in marks if m), ""))
+    return Stamp(fsspec_files.size_of(info, path), next((str(m) for m in marks if m), ""))
 
 
 def is_object(path: str) -> bool:
@@ -429,21 +403,10 @@ def read_ranges(
             return [read_at(handle, start, stop, path) for start, stop in ranges]
         finally:
             os.close(handle)
-    if scheme(path) in OBJECTS:
-        from penstock.storage import object_reader
+    from penstock.storage import object_reader
 
-        tag = "" if expected is None else expected.tag
-        return object_reader.read_ranges(path, ranges, storage_options, tag=tag)
-    fs = filesystem(path, storage_options)
-    with _reading(path):
-        starts, stops = [r[0] for r in ranges], [r[1] for r in ranges]
-        answers: list[bytes] = fs.cat_ranges([path] * len(ranges), starts, stops, on_error="raise")
-    out = []
-    for (start, stop), data in zip(ranges, answers, strict=True):
-        # A server without range requests answers with the full file.
-        full = len(data) > stop - start
-        out.append(_exact(data[start:stop] if full else data, start, stop, path))
-    return out
+    tag = expected.tag if expected is not None and scheme(path) in OBJECTS else ""
+    return object_reader.read_ranges(path, ranges, storage_options, tag=tag)
 
 
 def read_at(handle: int, start: int, stop: int, path: str) -> bytes:

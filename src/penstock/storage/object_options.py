@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -87,10 +87,7 @@ def settings(kind: str, bucket: str, options: Mapping[str, Any]) -> Settings:
     said = {**options.get("client_kwargs", {}), **options}
     said.pop("client_kwargs", None)
     client_options = dict(said.pop("client_options", {}))
-    policy = Policy.of(said.pop("retry_config", None))
-    hedge, in_flight = bool(said.pop("hedge", True)), int(said.pop("in_flight", IN_FLIGHT))
-    if in_flight < 1:
-        raise UsageError("in_flight of at least 1 request", got=repr(in_flight), where=f"{kind}://{bucket}")
+    made, said = requests(said, f"{kind}://{bucket}")
     provider = said.pop("credential_provider", None)
     if said.pop("verify", True) is False:
         client_options.setdefault("allow_invalid_certificates", True)
@@ -107,7 +104,16 @@ def settings(kind: str, bucket: str, options: Mapping[str, Any]) -> Settings:
         client_options.setdefault("allow_http", True)
     _check(family, bucket, config, endpoint)
     extra = {} if provider is None else {"credential_provider": provider}
-    return Settings(bucket, config, client_options, policy, hedge, in_flight, extra)
+    return replace(made, bucket=bucket, config=config, client_options=client_options, extra=extra)
+
+
+def requests(said: dict[str, Any], where: str = "storage_options") -> tuple[Settings, dict[str, Any]]:
+    """The settings of how requests are made, to any storage, and the options that are left."""
+    policy = Policy.of(said.pop("retry_config", None))
+    hedge, in_flight = bool(said.pop("hedge", True)), int(said.pop("in_flight", IN_FLIGHT))
+    if in_flight < 1:
+        raise UsageError("in_flight of at least 1 request", got=repr(in_flight), where=where)
+    return Settings("", {}, {}, policy, hedge, in_flight), said
 
 
 def _check(family: str, bucket: str, config: Mapping[str, Any], endpoint: str) -> None:

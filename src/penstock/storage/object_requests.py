@@ -8,6 +8,7 @@ tried again after a pause, or a second request beside a slow one (`hedge`). At m
 from __future__ import annotations
 
 import heapq
+import os
 import threading
 import time
 from collections import deque
@@ -21,8 +22,9 @@ import xxhash
 
 from penstock.core.errors import DataError, StorageError
 from penstock.core.optional import need
-from penstock.storage import metrics, object_client, retry
+from penstock.storage import fsspec_files, metrics, object_client, retry
 from penstock.storage.retry import BadAnswer
+from penstock.storage.schemes import OBJECTS
 
 IN_FLIGHT_BYTES = 64 << 20
 _THREADS = 64
@@ -30,7 +32,7 @@ _TOGETHER = 8 << 20  # bytes of answers that are taken in one call, if they came
 SAME_WRONG = 3  # answers with the same wrong bytes, after which the object itself is wrong...
 MOST_WRONG = 6  # ...and with any, after which something on the way is: then it is an error
 
-_pool: ThreadPoolExecutor | None = None
+_pool: tuple[int, ThreadPoolExecutor] | None = None  # of the process of this number: a fork does not copy threads
 _lock = threading.Lock()
 
 
@@ -57,7 +59,7 @@ Take = Callable[[Sequence[tuple[int, memoryview]]], None]
 class _Job:
     number: int
     read: Read
-    bucket: object_client.Bucket
+    bucket: object_client.Bucket | fsspec_files.Place
     key: str
     began: float = 0.0
     retries: int = 0
@@ -79,12 +81,11 @@ def read_many(
     """
     if not reads:
         return []
-    obstore = need("obstore", extra="s3")
     jobs = []
-    places: dict[str, tuple[object_client.Bucket, str]] = {}
+    places: dict[str, tuple[object_client.Bucket | fsspec_files.Place, str]] = {}
     for number, read in enumerate(reads):
         if read.url not in places:
-            places[read.url] = object_client.find(read.url, options)
+            places[read.url] = _find(read.url, options)
         size = IN_FLIGHT_BYTES >> 5 if read.stop is None else read.stop - read.start
         jobs.append(_Job(number, read, *places[read.url], size=size))
     out: list[bytes] = [] if take else [b""] * len(reads)
@@ -93,7 +94,7 @@ def read_many(
         for number, data in came:
             out[number] = bytes(data)
 
-    run = _Run(obstore, jobs, check, take or copy)
+    run = _Run(jobs, check, take or copy)
     try:
         run.all()
     finally:
@@ -101,11 +102,17 @@ def read_many(
     return out
 
 
+def _find(url: str, options: object_client.Options) -> tuple[object_client.Bucket | fsspec_files.Place, str]:
+    if url.partition("://")[0].lower() in OBJECTS:
+        return object_client.find(url, options)
+    return fsspec_files.find(url, options), url
+
+
 class _Run:
     """One call of `read_many`."""
 
-    def __init__(self, obstore: Any, jobs: list[_Job], check: Check | None, take: Take) -> None:
-        self.obstore, self.jobs, self.check, self.take = obstore, jobs, check, take
+    def __init__(self, jobs: list[_Job], check: Check | None, take: Take) -> None:
+        self.jobs, self.check, self.take = jobs, check, take
         self.answers: SimpleQueue[tuple[_Job, bool, memoryview | BaseException, float]] = SimpleQueue()
         self.timers: list[tuple[float, int, _Job, str]] = []
         self.order = 0
@@ -223,23 +230,26 @@ class _Run:
         began = time.monotonic()
         answer: memoryview | BaseException
         try:
-            answer = _get(self.obstore, job)
+            answer = _get(job)
         except BaseException as error:
             answer = error
         self.answers.put((job, hedged, answer, time.monotonic() - began))
 
 
-def _get(obstore: Any, job: _Job) -> memoryview:
-    read = job.read
+def _get(job: _Job) -> memoryview:
+    read, bucket = job.read, job.bucket
+    if isinstance(bucket, fsspec_files.Place):
+        return fsspec_files.get(bucket, read.url, read.start, read.stop)
+    obstore = need("obstore", extra="s3")
     if read.stop is None or read.tag or read.limit is not None or job.retries:
-        return _get_described(obstore, job)
-    data = memoryview(obstore.get_range(job.bucket.client(), job.key, start=read.start, end=read.stop))
+        return _get_described(obstore, bucket.client(), job)
+    data = memoryview(obstore.get_range(bucket.client(), job.key, start=read.start, end=read.stop))
     if len(data) != read.stop - read.start:
         raise BadAnswer(f"{len(data)} of {read.stop - read.start} bytes")  # the next try finds out why
     return data
 
 
-def _get_described(obstore: Any, job: _Job) -> memoryview:
+def _get_described(obstore: Any, client: Any, job: _Job) -> memoryview:
     """A request whose answer says how large the object is, and which version of it."""
     read = job.read
     wanted: dict[str, Any] = {}
@@ -247,7 +257,7 @@ def _get_described(obstore: Any, job: _Job) -> memoryview:
         wanted["range"] = (read.start, read.stop)
     if read.tag:
         wanted["if_match"] = f'"{read.tag}"'
-    answer = obstore.get(job.bucket.client(), job.key, options=wanted)
+    answer = obstore.get(client, job.key, options=wanted)
     size = int(answer.meta["size"])
     if read.limit is not None and size > read.limit:
         raise DataError(f"a file of at most {read.limit:,} bytes", got=f"{size:,} bytes", where=read.url)
@@ -285,12 +295,13 @@ def bare_tag(tag: str | None) -> str:
 
 def _submit(work: Callable[..., None], *arguments: Any) -> None:
     global _pool  # noqa: PLW0603 - one pool of the process
-    if _pool is None:
+    pid = os.getpid()
+    if _pool is None or _pool[0] != pid:
         with _lock:
-            if _pool is None:
-                _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-storage")
+            if _pool is None or _pool[0] != pid:
+                _pool = pid, ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-storage")
     try:
-        _pool.submit(work, *arguments)
+        _pool[1].submit(work, *arguments)
     except RuntimeError as error:  # the threads of the pool have ended
         raise StorageError(
             "a request before the interpreter ends", got=str(error), fix="read before the main thread has ended"

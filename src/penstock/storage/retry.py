@@ -29,6 +29,7 @@ _FINAL = frozenset(
     {
         "PermissionDeniedError", "UnauthenticatedError", "NotFoundError", "PreconditionError", "InvalidPathError",
         "UnknownConfigurationKeyError", "NotSupportedError", "ValueError", "TypeError", "KeyError",
+        "OfflineModeIsEnabled",
     }
 )  # fmt: skip
 _NO_CREDENTIALS = ("169.254.169.254", "metadata.google.internal", "169.254.170.2")
@@ -104,7 +105,10 @@ def transient(error: BaseException) -> bool:
 
 
 def status(error: BaseException) -> int | None:
-    """The HTTP status that an error names."""
+    """The HTTP status that an error names, or of the answer that it holds (aiohttp, huggingface_hub)."""
+    for said in (getattr(error, "status", None), getattr(getattr(error, "response", None), "status_code", None)):
+        if isinstance(said, int):
+            return said
     found = _STATUS.search(str(error))
     return int(found[1]) if found else None
 

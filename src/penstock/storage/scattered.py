@@ -52,7 +52,7 @@ def read_scattered(
             first = first // PAGE * PAGE
             last = np.minimum(-(-last // PAGE) * PAGE, stamps[file].size)
         made = coalesce(first, np.maximum(first, last))
-        tag = stamps[file].tag if is_tag(stamps[file].tag) else ""
+        tag = stamps[file].tag if filesystem.is_object(paths[file]) and is_tag(stamps[file].tag) else ""
         edges = np.searchsorted(made.index, np.arange(1, len(made)))
         for start, stop, inside in zip(made.starts.tolist(), made.stops.tolist(), np.split(ranges, edges), strict=True):
             if start < stop:
@@ -72,12 +72,7 @@ def read_scattered(
         pages = known[number]
         return "" if pages is None else pages.wrong(reads[number].start, data)
 
-    if all(filesystem.is_object(paths[int(file)]) for file in np.unique(files)):
-        read_many(reads, options, check=check, take=take)
-        return out
-    for number, read in enumerate(reads):
-        (data,) = filesystem.read_ranges(read.url, [(read.start, read.stop or 0)], options)
-        take([(number, memoryview(data))])
+    read_many(reads, options, check=check, take=take)
     return out
 
 
@@ -94,12 +89,15 @@ def read_objects(
     def check(number: int, data: memoryview) -> str:
         if len(data) != stamps[number].size:
             return f"{len(data)} of {stamps[number].size} bytes"
-        tag = stamps[number].tag
+        tag = tags[number]
         if not is_md5(tag) or seen.get(number) == data:
             return ""
         seen[number] = data
         agrees = hashlib.md5(data, usedforsecurity=False).hexdigest() == tag
         return "" if agrees else "other bytes than those of its ETag"
 
-    tags = [stamp.tag if is_tag(stamp.tag) else "" for stamp in stamps]
+    tags = [
+        stamp.tag if filesystem.is_object(url) and is_tag(stamp.tag) else ""
+        for url, stamp in zip(urls, stamps, strict=True)
+    ]
     return read_many([Read(url, tag=tag) for url, tag in zip(urls, tags, strict=True)], options, check=check)
