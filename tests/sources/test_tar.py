@@ -318,8 +318,9 @@ def test_nothing_is_written_but_the_side_car(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar", "a.tar.penstock-index.json"]
 
 
-def test_compressed_archives_are_refused_by_name(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w:gz") as tar:
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
+def test_compressed_archives_are_refused_by_name(tmp_path, kind):
+    with tarfile.open(tmp_path / "a.tar", f"w:{kind}") as tar:
         tar.addfile(tarfile.TarInfo("x.txt"), io.BytesIO(b""))
     with pytest.raises(DataError, match="an uncompressed tar archive"):
         TarShards(tmp_path / "a.tar")

@@ -10,6 +10,7 @@ error: only you know whether on purpose. Side-cars of version 1, which are JSON,
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, cast
@@ -33,6 +34,7 @@ from penstock.storage.page_hashes import PageHashes
 SUFFIX = ".penstock-index.json"
 _FORMAT = "penstock-tar-index-2"
 _TEXT = b'{"format":"penstock-tar-index-1"'
+_PACKED = re.compile(rb"\x1f\x8b|\x28\xb5\x2f\xfd|\xfd7zXZ\0|\x04\x22\x4d\x18|BZh.1AY&SY", re.DOTALL)
 _WALKS = 8  # remote archives that are walked at once
 _COLUMNS = {"starts": np.int64, "offsets": np.int64, "sizes": np.int64, "head_hashes": np.uint64, "hashes": np.uint64}
 
@@ -117,8 +119,7 @@ def _walk(
     path: str, stamp: filesystem.Stamp, limits: Limits, options: filesystem.Options, pages: PageHashes | None
 ) -> TarIndex:
     with filesystem.open_read(path, options, expected=stamp) as file:
-        head = file.read(6)
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd" or head[:6] == b"\xfd7zXZ\0":
+        if _PACKED.match(file.read(10)):
             raise DataError(
                 "an uncompressed tar archive", got="a compressed one", where=path,
                 fix="decompress it: media do not shrink again, and only a plain archive has random access",

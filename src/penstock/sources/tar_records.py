@@ -62,7 +62,7 @@ class TarRecords(NamedTuple):
             found = sorted(self.part_names[p] for p in self.part[self.record == row].tolist())
             raise DataError(
                 f"the parts {', '.join(wanted)} in every record", got=f"key {self.keys[row]!r} with {', '.join(found)}",
-                where=path, fix="name the parts all records have: TarShards(..., parts=[...])",
+                where=path, fix="name the parts that all records have: read_tar(..., parts=[...])",
             )  # fmt: skip
         return out
 
