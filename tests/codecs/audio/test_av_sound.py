@@ -44,6 +44,18 @@ def test_samples_and_slices_are_where_they_belong(file: tuple[bytes, np.ndarray]
         assert np.array_equal(part, made[first : first + len(part)])
 
 
+@pytest.mark.parametrize("kind", ["webm", "mka"])
+@pytest.mark.parametrize("rate", [8000, 16000, 24000])
+def test_opus_of_low_rates_keeps_its_beginning(kind: str, rate: int) -> None:
+    """FFmpeg states a start time for such files that lies behind their first samples."""
+    data = encoded_sound(tone(1.0, rate), rate, kind)
+    with av.open(io.BytesIO(data)) as container:
+        want = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
+    made = decode(data)
+    assert len(made) >= len(want) and probe(data).frames == len(made)
+    assert np.array_equal(made[: len(want)], want)
+
+
 def test_late_slices_are_reached_by_a_seek() -> None:
     samples = tone(45.0, 16000)
     for kind in ("m4a", "mka"):

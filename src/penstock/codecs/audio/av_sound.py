@@ -39,6 +39,8 @@ def opened_sound(
             raise damaged(where, "no audio frames")
         rate, channels = int(first.sample_rate), int(first.layout.nb_channels)
         begin = float((track.start_time or 0) * track.time_base)
+        if demuxer(head) == "matroska" and first.pts is not None:  # FFmpeg scales Opus' delay by another rate there
+            begin = float(first.pts * first.time_base)
         frames = _length(container, track, rate, begin) if seconds is None else round(seconds * rate)
         if frames > most_seconds * rate:
             frames = int(most_seconds * rate) + rate  # past the limit: refused by the caller
