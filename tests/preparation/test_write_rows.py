@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -15,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.storage import object_client
+from penstock.storage.objects import list_files, read_all
 from penstock.testing import assert_same
 
 ROWS = [{"text": f"té {i}", "n": i, "x": i / 4, "ids": list(range(i % 4)), "flag": i % 2 == 0} for i in range(95)]
@@ -227,6 +230,24 @@ def test_another_job_in_the_same_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine" / "notes.txt").write_text("keep")
     with pytest.raises(ps.UsageError, match="1 files, such as notes.txt"):
         rows().write(tmp_path / "mine")
+
+
+def test_storage_without_conditional_puts_is_refused_unless_nobody_else_writes(
+    unconditional: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, options = unconditional.url("rows"), unconditional.options
+    tokens = ps.from_records([{"input_ids": [5, 6]}, {"input_ids": [7]}])
+    for kind, made in (("parquet", rows()), ("store", tokens)):
+        with pytest.raises(ps.StorageError, match="refuses to create a file twice"):
+            made.write(f"{url}/{kind}", kind, storage_options=options)
+        assert list_files(f"{url}/{kind}", options) == []
+    assert rows().write(f"{url}/parquet", shard_rows=40, storage_options=options, single_writer=True).rows == 95
+    held = [(file.url, read_all(file.url, options)) for file in list_files(f"{url}/parquet", options)]
+    with pytest.raises(ps.UsageError, match="rows of another pipeline"):
+        rows().take(5).write(f"{url}/parquet", shard_rows=40, storage_options=options, single_writer=True)
+    assert held == [(file.url, read_all(file.url, options)) for file in list_files(f"{url}/parquet", options)]
+    with pytest.raises(ps.StorageError, match="cache_dir= can be a folder"), object_client.by_default(options):
+        ps.from_texts(["a"]).tokenize("bytes", cache_dir=f"{url}/cache").peek(1)
 
 
 def test_types_that_change_between_shards_are_refused(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def add_output(parser: Any, *, required: bool = True) -> None:
         "--shard-rows", type=number(1), default=10_000, metavar="N", help="rows of a file (default: 10,000)"
     )
     parser.add_argument("--restart", action="store_true", help="replace what was written there before")
+    parser.add_argument("--single-writer", action="store_true", help="nothing else writes to the URL DIR")
     add_quiet(parser)
     add_json(parser)
 
@@ -133,7 +134,10 @@ def _named(name: str, split: str | None) -> Pipeline:
 def written(args: argparse.Namespace, pipeline: Pipeline, usual: str, out: str) -> dict[str, Any]:
     """Writes the rows of a pipeline and returns what was written."""
     to: Any = args.format or usual
-    made = pipeline.write(out, to, shard_rows=args.shard_rows, restart=args.restart, show_progress=shows(args))
+    made = pipeline.write(
+        out, to, shard_rows=args.shard_rows, restart=args.restart, show_progress=shows(args),
+        single_writer=args.single_writer,
+    )  # fmt: skip
     return {"path": made.path, "format": made.format, "rows": made.rows, "files": made.files, "bytes": made.bytes}
 
 

@@ -25,7 +25,8 @@ class WriteVerbs(Verbs):
         format: Literal["parquet", "webdataset", "jsonl", "arrow", "store"] = "parquet",  # noqa: A002
         *, shard_rows: int = 10_000, compression: Literal["gz", "zstd"] | None = None,
         parts: Mapping[str, str] | None = None, restart: bool = False, show_progress: bool | None = None,
-        storage_options: Mapping[str, Any] | None = None, vocab_size: int | None = None,
+        storage_options: Mapping[str, Any] | None = None, single_writer: bool = False,
+        vocab_size: int | None = None,
     ) -> Written:  # fmt: skip
         """Writes the rows of the first epoch as files, in a folder or URL. Run again after an interruption it resumes.
 
@@ -39,6 +40,7 @@ class WriteVerbs(Verbs):
             compression: of JSON lines.
             parts: {"image": "jpg", "caption": "txt"}.
             restart: delete what another pipeline wrote there.
+            single_writer: nothing else writes to the URL `path`: needed if its storage ignores conditional puts.
             vocab_size: of a token store: checked for every id, and sets the type that holds them.
 
         >>> from tempfile import mkdtemp
@@ -52,5 +54,6 @@ class WriteVerbs(Verbs):
 
         return write(
             self.definition, path, format, shard_rows=shard_rows, compression=compression, parts=parts,
-            restart=restart, show_progress=show_progress, storage_options=storage_options, vocab_size=vocab_size,
+            restart=restart, show_progress=show_progress, storage_options=storage_options, single_writer=single_writer,
+            vocab_size=vocab_size,
         )  # fmt: skip

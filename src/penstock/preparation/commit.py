@@ -28,6 +28,22 @@ _SHARD = re.compile(r"\d{5,}\.tokens|g\d{6,}-\d{3,}-[0-9a-f]{32}\.tokens")  # se
 _PROBE = ".penstock-probe-"  # what `objects.honours_create_only` leaves if it is killed
 
 
+def find_conditional(output: Output, *, single_writer: bool, many: bool = False) -> None:
+    """Asks an object store whether it refuses to create a file twice; if not, a single writer is demanded."""
+    output.conditional = objects.honours_create_only(output.place, output.options)
+    if not output.conditional and (many or not single_writer):
+        alone = (
+            "; or make sure that this is the only process that writes there and pass single_writer=True "
+            "(--single-writer): then it looks before each write; a cache_dir= can be a folder"
+        )
+        raise StorageError(
+            "storage that refuses to create a file twice (conditional puts, If-None-Match)",
+            got="it answered a second create with success, and overwrote the first",
+            where=output.place,
+            fix="use storage that honours conditional puts" + ("; a cluster has many writers" if many else alone),
+        )
+
+
 @contextmanager
 def writing(output: Output, *, single_writer: bool, many: bool = False) -> Iterator[None]:
     """Locks the folder, or asks the object store whether several processes can write to it safely.
@@ -35,20 +51,7 @@ def writing(output: Output, *, single_writer: bool, many: bool = False) -> Itera
     `many`: there are several, on a cluster.
     """
     if output.remote:
-        output.conditional = objects.honours_create_only(output.place, output.options)
-        if not output.conditional and (many or not single_writer):
-            raise StorageError(
-                "storage that refuses to create a file twice (conditional puts, If-None-Match)",
-                got="it answered a second create with success, and overwrote the first",
-                where=output.place,
-                fix="use storage that honours conditional puts"
-                + (
-                    "; a cluster has many writers"
-                    if many
-                    else "; or make sure that this is the only process that "
-                    "writes there and pass single_writer=True (--single-writer): then it looks before each write"
-                ),
-            )
+        find_conditional(output, single_writer=single_writer, many=many)
         yield
         return
     with local_files.writing(output.place):

@@ -25,9 +25,9 @@ from penstock.core.ledger import Ledger
 from penstock.core.progress import progress
 from penstock.plan.definition import Definition
 from penstock.plan.row_source import KeptRows, nothing_kept
+from penstock.preparation.commit import find_conditional
 from penstock.preparation.output import Output, checked_place
 from penstock.preparation.row_formats import FORMATS, RowFormat, row_format
-from penstock.storage import objects
 
 RECORDS, JOB, DONE = ".penstock-write", ".penstock-write/job.json", ".penstock.json"
 STORE = "store"
@@ -62,7 +62,8 @@ class _Shard:
 def write(
     definition: Definition, out: str | os.PathLike[str], format: str, *, shard_rows: int = SHARD_ROWS,  # noqa: A002
     compression: str | None = None, parts: Mapping[str, str] | None = None, restart: bool = False,
-    show_progress: bool | None = None, storage_options: Mapping[str, Any] | None = None, vocab_size: int | None = None,
+    show_progress: bool | None = None, storage_options: Mapping[str, Any] | None = None, single_writer: bool = False,
+    vocab_size: int | None = None,
 ) -> Written:  # fmt: skip
     """Writes all rows; see `Pipeline.write`."""
     definition.refuse_shard(".write()")
@@ -70,7 +71,7 @@ def write(
         if compression is not None or parts is not None or shard_rows != SHARD_ROWS:
             got = f"shard_rows={shard_rows!r}, compression={compression!r}, parts={parts!r}"
             raise UsageError("no argument about files of rows for a token store", got=got, fix="leave them out")
-        return _store(definition, out, vocab_size, restart, show_progress, storage_options)
+        return _store(definition, out, vocab_size, restart, show_progress, storage_options, single_writer)
     if format not in FORMATS:
         names = ", ".join([*FORMATS, STORE])
         raise UsageError(f"format= one of {names}", got=repr(format), fix="convert() writes other formats of tokens")
@@ -87,7 +88,7 @@ def write(
         "version": 1,
     }  # fmt: skip
     if output.remote:
-        output.conditional = objects.honours_create_only(output.place, output.options)
+        find_conditional(output, single_writer=single_writer)
         return _run(rows, output, kind, job, restart, show_progress)
     with local_files.writing(output.place):
         Path(output.place).mkdir(parents=True, exist_ok=True)
@@ -97,13 +98,14 @@ def write(
 
 def _store(
     definition: Definition, out: str | os.PathLike[str], vocab_size: int | None, restart: bool, show: bool | None,
-    storage_options: Mapping[str, Any] | None,
+    storage_options: Mapping[str, Any] | None, single_writer: bool,
 ) -> Written:  # fmt: skip
     from penstock.preparation.write_tokens import write_tokens
 
     made = write_tokens(
-        definition, out, vocab_size=vocab_size, restart=restart, show_progress=show, storage_options=storage_options
-    )
+        definition, out, vocab_size=vocab_size, restart=restart, show_progress=show, storage_options=storage_options,
+        single_writer=single_writer,
+    )  # fmt: skip
     rows = KeptRows(definition, ".write()").size
     return Written(
         made.path, STORE, made.documents, made.shards, made.bytes, made.skipped, rows - made.documents - made.skipped

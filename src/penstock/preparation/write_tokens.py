@@ -44,14 +44,14 @@ class TokenRows(AllColumns):
 
 def write_tokens(
     definition: Definition, out: str | os.PathLike[str], *, vocab_size: int | None = None, restart: bool = False,
-    show_progress: bool | None = None, storage_options: Mapping[str, Any] | None = None,
+    show_progress: bool | None = None, storage_options: Mapping[str, Any] | None = None, single_writer: bool = False,
 ) -> Prepared:  # fmt: skip
     """Writes the rows of a pipeline as documents of a token store."""
     policy = skip_policy(definition, None, None)
     rows = PipelineTexts(definition, TokenRows(), policy.last, ".write()")
     return make_store(
         rows, _Tokens(definition, vocab_size), out, on_error="skip" if policy.skips else "raise", budget=rows.budget,
-        restart=restart, show_progress=show_progress, storage_options=storage_options,
+        restart=restart, show_progress=show_progress, storage_options=storage_options, single_writer=single_writer,
     )  # fmt: skip
 
 
