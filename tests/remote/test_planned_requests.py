@@ -32,9 +32,9 @@ def no_hedges(monkeypatch):
     monkeypatch.setattr(rows_ahead, "WAIT_SECONDS", 60.0)  # nor are requests of a reader on a machine that is held up
 
 
-def iterated(pipeline, world, epochs=2):
+def iterated(pipeline, world, epochs=2, threads=1):
     """Requests and bytes of each epoch that all ranks iterate, one rank after another."""
-    loaders = [pipeline.shard(rank, world).to_numpy(threads=1) for rank in range(world)]
+    loaders = [pipeline.shard(rank, world).to_numpy(threads=threads) for rank in range(world)]
     found = []
     for _ in range(epochs):
         before = metrics.counters()
@@ -99,6 +99,16 @@ def test_an_epoch_takes_the_planned_requests_and_bytes(s3, corpus, tmp_path, kin
     assert "GET/s of the fleet (above 2,500)" in busy.advice[0]
     assert "a token store or Parquet files" in busy.advice[0]
     assert not busy.choices  # the formulas of blocks and lanes are those of a cache
+
+
+def test_an_epoch_takes_the_planned_requests_whatever_threads_find_out(s3, corpus, tmp_path):
+    """Without `threads=`: nothing is tried that requests records again, and no child requests each step by itself."""
+    source = ps.read_jsonl(f"{upload(s3, corpus, tmp_path.name)}/*.jsonl", storage_options=s3.options)
+    mapped = source.map(lambda record: record | {"n": len(record["text"])}, version="1")
+    for order in ORDERS.values():
+        for _ in range(3):
+            for pipeline in (order(source).batch(4), order(mapped).batch(4)):
+                assert planned(pipeline) == iterated(pipeline, 1, threads=None)
 
 
 def test_a_mixture_of_files_takes_the_planned_requests(s3, corpus, tmp_path):

@@ -131,10 +131,14 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
         self._threads = threads
         self._prefetch, self._max_bytes, self._timeout = prefetch, max_bytes, timeout
         self._stats, self._storage = Stats(), StorageStats()
-        self._may_move = threads is None and isolate is None
+        # Records that are requested for many steps at a time: a child, or another number of threads in the middle of
+        # an epoch, would request those of each step again.
+        ahead = bool(ranges_of(self._plan))
+        self._may_move = threads is None and isolate is None and not ahead
         self._known = Experience()
         # With threads=None: the number that was found best. Storage is waited for on a thread from the start.
-        self._settled = 1 if threads is None and is_paged(self._plan) and self._plan.predictable else None
+        waits = ahead or (is_paged(self._plan) and self._plan.predictable)
+        self._settled = 1 if threads is None and waits else None
         self._step = 0
         self._ended = False  # the last batch of an epoch was taken, and the `for` over that epoch has not ended
         self.moves = 0  # how often the position or the weights were changed, other than by taking a batch

@@ -67,11 +67,14 @@ def test_asked_for_threads_and_isolate_false_stay() -> None:
 
 def test_files_that_only_this_process_sees_stay() -> None:
     import fsspec
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     files = fsspec.filesystem("memory")
-    files.pipe("/moved/a.txt", b"one\n" * 800)
+    with files.open("/moved/a.parquet", "wb") as file:
+        pq.write_table(pa.table({"text": ["one"] * 800}), file)
     try:
-        loader = about_to_move(ps.read_text("memory://moved/a.txt", by="line").batch(4).to_numpy())
+        loader = about_to_move(ps.read_parquet("memory://moved/a.parquet").batch(4).to_numpy())
         assert len(list(loader)) == 200
         assert loader._known.failed
     finally:
