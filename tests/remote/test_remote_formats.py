@@ -141,6 +141,24 @@ def test_tar_reads_merged_records(s3, fault_proxy, tmp_path):
             source.read(np.array([n]))
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "tar", "images"])
+def test_stats_say_what_storage_cost(s3, fault_proxy, tmp_path, kind):
+    make, read = PIPELINES.get(kind) or (_lines, lambda at, options: ps.read_jsonl(at, storage_options=options))
+    (folder := tmp_path / kind).mkdir()
+    make(folder)
+    pipeline = read(upload(s3, folder, tmp_path.name), fault_proxy.options | QUICK).batch(16)
+    loader = pipeline.to_numpy()
+    fault_proxy.clear()
+    assert all(loader)
+    used = loader.stats()["storage"]
+    assert used["requests"] == fault_proxy.requests and used["bytes"] and used["answers_seconds"] > 0
+    assert "storage" not in read(folder, None).batch(16).to_numpy().stats()
+
+
+def _lines(folder):
+    (folder / "a.jsonl").write_text("".join(f'{{"text": "{n}"}}\n' for n in range(99)))
+
+
 def test_images_are_fetched_once_each(s3, fault_proxy, tmp_path):
     images(tmp_path)
     url = upload(s3, tmp_path, tmp_path.name)

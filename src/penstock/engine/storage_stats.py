@@ -10,11 +10,20 @@ from typing import Any
 
 from penstock.engine.prefetch import is_paged
 from penstock.plan.build import Plan
-from penstock.sources.base import NotedSource
+from penstock.sources.base import FileSource, NotedSource
+from penstock.sources.folders import MediaFolder
 from penstock.storage import metrics
 from penstock.storage.cache_metrics import PAGES
+from penstock.storage.filesystem import scheme
 
 _MUCH = 0.5  # of the trainer's waiting, above which storage is named as the reason
+
+
+def _is_remote(source: Any) -> bool:
+    """Whether a source reads files behind URLs."""
+    if isinstance(source, MediaFolder):
+        return bool(source.objects)
+    return isinstance(source, FileSource) and any(map(scheme, source.paths[:1]))
 
 
 class StorageStats:
@@ -27,20 +36,27 @@ class StorageStats:
         """Adds `storage` to the facts of `Stats.summary`, and to the verdict what storage and sources cost."""
         if is_paged(plan):
             self._add_pages(facts)
+        elif any(_is_remote(leaf.source) for leaf in plan.root.leaves()):
+            facts["storage"] = self._requested()
         notes = {leaf.source.note(): None for leaf in plan.root.leaves() if isinstance(leaf.source, NotedSource)}
         facts["verdict"] = "; ".join(filter(None, [facts["verdict"], *notes]))
 
-    def _add_pages(self, facts: dict[str, Any]) -> None:
+    def _requested(self) -> dict[str, Any]:
         every = metrics.Counters()
         for counted in metrics.since(self._requests).values():
             every = every + counted
-        pages = PAGES.since(self._pages)
-        looked = pages["pages_found"] + pages["pages_missed"]
-        facts["storage"] = {
+        return {
             "requests": every.requests,
             "bytes": every.bytes,
             "retries": every.retries,
             "hedges": every.hedges,
+            "answers_seconds": round(every.wait_seconds, 6),
+        }
+
+    def _add_pages(self, facts: dict[str, Any]) -> None:
+        pages = PAGES.since(self._pages)
+        looked = pages["pages_found"] + pages["pages_missed"]
+        facts["storage"] = self._requested() | {
             "read_waits_seconds": round(pages["wait_seconds"], 6),
             "hit_rate": round(pages["pages_found"] / looked, 4) if looked else None,
             "pages_fetched": int(pages["pages_fetched"]),

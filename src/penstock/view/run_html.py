@@ -104,7 +104,7 @@ def _storage(run: RunFacts) -> list[tuple[str, Any]]:
         ("requests", f"{found.get('requests', 0):,.0f}"),
         ("bytes", size(found.get("bytes", 0))),
         ("retries", f"{found.get('retries', 0):,.0f}"),
-        ("readers waited", _seconds(found.get("read_waits_seconds", 0.0))),
+        ("readers waited", _seconds(found.get("read_waits_seconds", found.get("answers_seconds", 0.0)))),
     ]
     if "hit_rate" in found:
         rows.append(("hit rate of the page cache", f"{found['hit_rate']:.1%}"))
