@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.storage import page_fetch
 from penstock.storage.cached_object import I64, page_ids
+from penstock.storage.coalesce import distinct
 from penstock.storage.page_cache import PageCache
 from penstock.storage.page_fetch import PagedObject
 
@@ -48,7 +49,7 @@ class PageNeeds:
         self.cache = cache
         self.opened = opened or {}  # for each store, what its files occupy while they are open, besides pages
         self.wanted = [
-            (file, pages[0] if len(pages) == 1 else np.unique(np.concatenate(pages))) for file, pages in every.values()
+            (file, pages[0] if len(pages) == 1 else distinct(np.concatenate(pages))) for file, pages in every.values()
         ]
         self._known: list[tuple[PagedObject, I64]] | None = None  # the absent ones
         self.size = sum(file.page_bytes * len(pages) for file, pages in self.wanted)

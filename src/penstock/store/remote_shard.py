@@ -27,7 +27,7 @@ from penstock.storage.filesystem import Options
 from penstock.storage.page_cache import PageCache
 from penstock.storage.page_fetch import PagedObject
 from penstock.store import layout
-from penstock.store.arrays import page_range
+from penstock.store.arrays import distinct, page_range
 from penstock.store.layout import Section
 from penstock.store.present_pages import PresentPages
 from penstock.store.shard import Shard
@@ -185,7 +185,7 @@ class RemoteShard(Shard):
         bits = self.header.page_bytes.bit_length() - 1
         first, last = page_range(section.offset, starts, lengths, np.dtype(section.dtype).itemsize, bits)
         if int((last - first).max()) <= 1:
-            return np.unique(np.concatenate([first, last]))
+            return distinct(np.concatenate([first, last]))
         n = int(last.max()) + 2
         return np.flatnonzero(np.cumsum(np.bincount(first, minlength=n) - np.bincount(last + 1, minlength=n)))
 

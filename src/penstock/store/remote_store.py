@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -303,11 +304,10 @@ class RemoteStore(TokenStore):
         return self._needs(found)
 
     def _needs(self, found: Sequence[I64]) -> PageNeeds:
-        every = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        every = distinct(np.concatenate([np.empty(0, np.int64), *found]))
         shard, pages = every >> _PAGE_FIELD, every & ((1 << _PAGE_FIELD) - 1)
-        numbers, begins = np.unique(shard, return_index=True)
-        each = zip(numbers.tolist(), np.split(pages, begins[1:]), strict=True) if len(numbers) else ()
-        wanted = [(self._remote(number), mine) for number, mine in each]
+        edges = [*np.flatnonzero(np.diff(shard, prepend=-1)).tolist(), len(shard)]
+        wanted = [(self._remote(int(shard[a])), pages[a:b]) for a, b in pairwise(edges)]
         return PageNeeds(self.cache, wanted, {self.url: self._opened_bytes})
 
     @cached_property
