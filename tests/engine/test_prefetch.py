@@ -16,7 +16,8 @@ import pytest
 
 import penstock as ps
 from penstock.core.columns import Ragged
-from penstock.core.errors import StorageError
+from penstock.core.errors import StorageError, StoreError
+from penstock.engine import batches as batches_module
 from penstock.engine import prefetch
 from penstock.storage import metrics, page_fetch
 from penstock.storage.cache_budget import OWN_BYTES
@@ -294,3 +295,40 @@ def test_pages_that_the_first_steps_share_come_in_few_requests(wide, s3, tmp_pat
         same(a, b)
     made = metrics.since(before)["s3"]
     assert made.requests - made.hedges <= 40  # 20 were seen; 124 where each call fetched what is absent of a few steps
+
+
+def test_large_batches_are_read_several_calls_at_once(pair, s3, tmp_path, monkeypatch):
+    """A call that looks pages up costs as much as copying a batch; what is made of one call stays as small as it was."""
+    monkeypatch.setattr(batches_module, "LATE_BYTES", 0)  # batches are made by the thread that reads them
+    monkeypatch.setattr(batches_module, "REMOTE_ROWS", 32)
+    for _ in batches(pair[1], storage_options=s3.options, cache_dir=tmp_path / "c").to_numpy():
+        pass
+    read, calls = RemoteStore.gather, []
+
+    def counted(self: RemoteStore, starts: Any, length: int) -> Any:
+        calls.append(len(starts))
+        return read(self, starts, length)
+
+    monkeypatch.setattr(RemoteStore, "gather", counted)
+    loader = batches(pair[1], storage_options=s3.options, cache_dir=tmp_path / "c").to_numpy(threads=1)
+    for a, b in zip(loader, batches(pair[0]).to_numpy(), strict=True):
+        same(a, b)
+    assert sum(calls) == 16 * len(loader)  # no row twice
+    assert len(calls) <= len(loader) // 4  # every second step had a call of its own
+
+
+def test_a_damaged_page_fails_in_its_own_step(s3, tmp_path, monkeypatch):
+    """The steps before it are delivered, also where a thread reads further than it was asked for."""
+    monkeypatch.setattr(batches_module, "LATE_BYTES", 0)
+    folder = make(tmp_path / "corpus", documents=600, shards=1)
+    whole, path = ps.open_store(folder).windows(256).batch(16).to_numpy(), folder / "00000.tokens"
+    content = bytearray(path.read_bytes())
+    content[4096 + 2 * 16 * 256 * 20] ^= 1  # the first window of step 20, and the last label of step 19
+    path.write_bytes(content)
+    url = upload(folder, s3.url("damaged", tmp_path.name), s3.options)
+    opened = ps.open_store(url, storage_options=s3.options | QUICK, cache_dir=tmp_path / "c")
+    came = iter(opened.windows(256).batch(16).to_numpy(threads=1))
+    with pytest.raises(StoreError, match="page"):
+        for step in range(len(whole)):
+            same(next(came), whole.batch_at(step))
+    assert step == 19

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,14 @@ REMOTE_ROWS = 256
 LATE_BYTES = 1 << 20  # of a batch that is made by whoever takes it: it fits into the cache of a core
 MANY_SOURCES, MANY_SOURCES_SECONDS = 256, 20e-3  # of a mixture, and the time of one call that reads its batches
 EVEN_BATCHES, OTHER_BATCHES = 1024, 64  # small batches read in one call, where all have one size, and otherwise
+READ_TOKENS = 1 << 19  # of requested pages, read in one call by a thread that makes one batch after the other
+
+
+class _Kept(threading.local):
+    """Batches that a thread has read and that it was not asked for yet."""
+
+    at = -1  # the step of the first of them, or the one after those that the thread was asked for last
+    parts: Sequence[Part] = ()
 
 
 class Batches:
@@ -56,6 +64,7 @@ class Batches:
         self.even = even  # whether ranks take the same number of rows of a short batch, some of them twice
         self._single = single  # whether one batch is asked for: then the order of those after it is not computed
         self.before_read: Callable[[int], None] | None = None  # called with the step before which a read ends
+        self.requested: Callable[[], int] | None = None  # the first step whose pages nobody has requested yet
         self._sizes = CallSizes(plan.root)
         self.stages = stages_of(plan, pad, even)
         self._keep = next((stage for stage in self.stages if isinstance(stage, KeepRankRows)), None)
@@ -71,6 +80,7 @@ class Batches:
         self._blocks: dict[int, Block] = {}
         self._lock = threading.Lock()
         self._turn = 0
+        self._kept = _Kept()
         if stats.verbs is not None:
             stats.verbs.measure(self)
 
@@ -106,19 +116,44 @@ class Batches:
         Right where making one is a single small copy: it is then in the cache of the core that uses it, and handing
         over made batches costs more.
         """
-        facts, definition = self.plan.root.facts, self.plan.definition
+        return self._memory is not None and 0 < 2 * self._copied * self._memory.ids.itemsize <= LATE_BYTES
+
+    @cached_property
+    def _copied(self) -> int:
+        """The tokens of one column of a batch that is made by a single copy of what was read; 0 for others."""
+        facts = self.plan.root.facts
         if not (facts.one_copy and facts.width and self.output.wraps and self._memory) or self.stages:
-            return False
-        rows = -(-self.ranges.sections[-1].rows // definition.world)
-        return 2 * rows * facts.width * self._memory.ids.itemsize <= LATE_BYTES
+            return 0
+        return facts.width * -(-self.ranges.sections[-1].rows // self.plan.definition.world)
 
     def batches(self, lo: int, hi: int) -> list[Any]:
         """Batches [lo, hi), all of one epoch, as the output delivers them; the first of them, as for `read`."""
-        parts = self.read(lo, hi)
+        parts = self._read_on(lo, hi)
         began = time.perf_counter()
         made = [self.make(part) for part in parts]
         self.stats.add(0, 0, 0.0, 0.0, time.perf_counter() - began)
         return made
+
+    def _read_on(self, lo: int, hi: int) -> Sequence[Part]:
+        """Reads batches [lo, hi). Of pages that were requested ahead, a thread reads the rows of several calls at once.
+
+        A call that looks pages up costs as much as copying a batch, and rows are a quarter of what is made of them.
+        """
+        kept = self._kept
+        parts, follows = kept.parts, kept.at == lo
+        kept.at, kept.parts = -1, ()
+        if not (follows and parts):
+            stop = hi
+            if follows and self.requested is not None and self._copied:
+                stop = max(hi, min(lo + READ_TOKENS // self._copied, self._block(lo).hi, self.requested()))
+            try:
+                parts = self.read(lo, stop)
+            except Exception:
+                if stop == hi:
+                    raise
+                parts = self.read(lo, hi)  # a later batch fails when it is asked for
+        kept.at, kept.parts = min(hi, lo + len(parts)), parts[hi - lo :]
+        return parts[: hi - lo]
 
     def read(self, lo: int, hi: int) -> list[Part]:
         """Reads the rows of batches [lo, hi); `make` turns each part into a batch.

@@ -70,6 +70,8 @@ class Ahead(Protocol):
 
     def wait_for(self, stop: int) -> None: ...
 
+    def requested(self) -> int: ...
+
     def close(self) -> None: ...
 
     def join(self, seconds: float) -> None: ...
@@ -100,7 +102,7 @@ class Prefetcher:
         self._work, self._at, self._stop = work, at, stop
         work.stats = Stats()  # its time is not the trainer's
         self._next = at  # the first step that is not in the horizon
-        self._requested = at  # the first step whose pages are not requested yet, unless somebody reads it
+        self._requested = at
         self._horizon: deque[_Chunk] = deque()
         self._size = 0  # bytes of the steps in the horizon
         self._caches: set[PageCache] = set()  # that the steps so far are read through
@@ -149,6 +151,10 @@ class Prefetcher:
                 if (left := until - time.monotonic()) <= 0:
                     return
                 self._moved.wait(left)
+
+    def requested(self) -> int:
+        """The first step whose pages are not requested yet, unless somebody reads it."""
+        return self._requested
 
     def close(self) -> None:
         """Ends the threads; what they are fetching is finished or thrown away."""

@@ -70,6 +70,10 @@ class RowsAhead:
             self._next = max(self._next, stop)
             self._moved.notify_all()
 
+    def requested(self) -> int:
+        """The first step whose records are not requested yet."""
+        return self._next
+
     def close(self) -> None:
         """Ends the threads; what they have requested is thrown away."""
         with self._moved:
