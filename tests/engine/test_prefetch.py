@@ -19,6 +19,7 @@ from penstock.core.columns import Ragged
 from penstock.core.errors import StorageError, StoreError
 from penstock.engine import batches as batches_module
 from penstock.engine import prefetch
+from penstock.engine.batches import Batches
 from penstock.storage import metrics, page_fetch
 from penstock.storage.cache_budget import OWN_BYTES
 from penstock.storage.cache_metrics import PAGES
@@ -298,7 +299,7 @@ def test_pages_that_the_first_steps_share_come_in_few_requests(wide, s3, tmp_pat
 
 
 def test_large_batches_are_read_several_calls_at_once(pair, s3, tmp_path, monkeypatch):
-    """A call that looks pages up costs as much as copying a batch; what is made of one call stays as small as it was."""
+    """A call that looks pages up costs as much as copying a batch. As few batches as before are made in one call."""
     monkeypatch.setattr(batches_module, "LATE_BYTES", 0)  # batches are made by the thread that reads them
     monkeypatch.setattr(batches_module, "REMOTE_ROWS", 32)
     for _ in batches(pair[1], storage_options=s3.options, cache_dir=tmp_path / "c").to_numpy():
@@ -332,3 +333,17 @@ def test_a_damaged_page_fails_in_its_own_step(s3, tmp_path, monkeypatch):
         for step in range(len(whole)):
             same(next(came), whole.batch_at(step))
     assert step == 19
+
+
+def test_the_order_of_a_step_is_computed_once(pair, s3, tmp_path, monkeypatch):
+    """By the thread that fetches ahead, or by the reader, for both."""
+    plan, computed = Batches._plan_block, []
+
+    def counted(self: Batches, step: int, lo: int, hi: int) -> Any:
+        computed.append(lo)
+        return plan(self, step, lo, hi)
+
+    monkeypatch.setattr(Batches, "_plan_block", counted)
+    for _ in batches(pair[1], storage_options=s3.options, cache_dir=tmp_path / "c").to_numpy(threads=1):
+        pass
+    assert sorted(computed) == sorted(set(computed))

@@ -88,6 +88,10 @@ class Batches:
         """The same, with its own blocks and statistics: for somebody who is at other steps."""
         return Batches(self.plan, self.ranges, self.output, self.pad, Stats(), self.even, self._single)
 
+    def share_order(self, other: Batches) -> None:
+        """The order of steps that one of both computes is computed for both: they are at nearly the same steps."""
+        self._blocks, self._lock = other._blocks, other._lock
+
     @property
     def per_call(self) -> int:
         """Batches that may be read in one call: one where a user's function decides how large they become."""

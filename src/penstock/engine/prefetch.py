@@ -62,7 +62,10 @@ class _Chunk(NamedTuple):
 
 
 class Ahead(Protocol):
-    """What fetches ahead for a `for`."""
+    """What fetches ahead for a `for`; `work` is what it looks at the order of the steps with."""
+
+    @property
+    def work(self) -> Batches: ...
 
     def start(self) -> None: ...
 
@@ -99,7 +102,7 @@ class Prefetcher:
     """Fetches ahead for one rank, from step `at` up to `stop`; `least` steps are read at once."""
 
     def __init__(self, work: Batches, at: int, stop: int | None, least: int) -> None:
-        self._work, self._at, self._stop = work, at, stop
+        self.work, self._at, self._stop = work, at, stop
         work.stats = Stats()  # its time is not the trainer's
         self._next = at  # the first step that is not in the horizon
         self._requested = at
@@ -176,7 +179,7 @@ class Prefetcher:
             sizes = self._sizes(self._next, last)
         except StorageError as error:
             with ExitStack() as stack:  # what the plan needs of the document tables may not fit either
-                for cache in caches_of(self._work.plan):
+                for cache in caches_of(self.work.plan):
                     stack.enter_context(cache.without_limit())
                 sizes = self._sizes(self._next, last)
             self._refuse(sizes, least)
@@ -202,7 +205,7 @@ class Prefetcher:
 
     def _needs(self, start: int, stop: int, before: Sequence[PageNeeds] = ()) -> list[PageNeeds]:
         """The pages of steps [start, stop) and those in `before`, one item for each cache."""
-        every = [needs for picks in self._work.orders(start, stop) for needs in page_needs(self._work.plan.root, picks)]
+        every = [needs for picks in self.work.orders(start, stop) for needs in page_needs(self.work.plan.root, picks)]
         from penstock.storage.page_needs import PageNeeds
 
         return PageNeeds.joined([*before, *every])
