@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -33,12 +36,37 @@ def tokens(folder: Path) -> ps.Pipeline:
     return ps.from_texts(texts).tokenize("bytes", cache_dir=folder, show_progress=False)
 
 
+def table() -> Any:
+    return pa.table({"x": ["y" * n for n in LENGTHS]})
+
+
+def arrow(folder: Path) -> ps.Pipeline:
+    with pa.OSFile(str(folder / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table().schema) as writer:
+        writer.write_table(table(), max_chunksize=8)
+    return ps.read_arrow(folder / "a.arrow")
+
+
+def parquet(folder: Path) -> ps.Pipeline:
+    pq.write_table(table(), folder / "a.parquet", row_group_size=8, use_dictionary=False)
+    return ps.read_parquet(folder / "a.parquet")
+
+
+def hugging_face(_: Path) -> ps.Pipeline:
+    """With an index mapping."""
+    rows = datasets.Dataset(pa.concat_tables([table().slice(150), table().slice(0, 150)]))
+    return ps.from_hf(rows.select([*range(len(LENGTHS) - 150, len(LENGTHS)), *range(len(LENGTHS) - 150)]))
+
+
 SOURCES: dict[str, Any] = {
     "ragged": lambda folder: ragged(),
     "objects": lambda folder: ps.from_arrays({"x": [b"y" * n for n in LENGTHS], "n": range(len(LENGTHS))}),
     "texts": lambda folder: ps.from_texts(["y" * n for n in LENGTHS]),
     "lines": lines,
     "tokens": tokens,
+    "table": lambda folder: ps.from_records(table()),
+    "arrow": arrow,
+    "parquet": parquet,
+    "hugging face": hugging_face,
     "mixture": lambda folder: ps.concat([ragged(), ragged()]),
 }  # fmt: skip
 

@@ -55,8 +55,11 @@ def raw(folder: Path, kind: str) -> tuple[Path, ps.Pipeline]:
     return path, ps.open_dolma(path, dtype="uint16")
 
 
+NO_TOKENS = ("idx", "npy", "documents", "file", "stream", "rows", "mapping")
+
+
 def loaders(pipeline: ps.Pipeline, kind: str) -> Iterator[object]:
-    documents = pipeline.shuffle(seed=1).batch(8) if kind in ("idx", "npy", "documents", "file", "stream") else None
+    documents = pipeline.shuffle(seed=1).batch(8) if kind in NO_TOKENS else None
     batches = documents or pipeline.windows(64).shuffle(seed=1).batch(8)
     return iter(batches.to_numpy(threads=0))
 
@@ -80,6 +83,19 @@ def arrow(folder: Path, kind: str) -> tuple[Path, ps.Pipeline]:
     with pa.OSFile(str(path), "wb") as file, new(file, table.schema) as writer:
         writer.write_table(table, 1000)
     return path, ps.read_arrow(str(path), on_error="skip")
+
+
+def hugging_face(folder: Path, kind: str) -> tuple[Path, ps.Pipeline]:
+    """What `save_to_disk` wrote, in order and with the index mapping of `dataset.shuffle`, which is a file too."""
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    rows = datasets.Dataset.from_dict({"x": IDS})
+    rows.save_to_disk(str(folder / "saved"))
+    saved = datasets.load_from_disk(str(folder / "saved"))
+    if kind == "rows":
+        return folder / "saved" / "data-00000-of-00001.arrow", ps.from_hf(saved).skip_errors()
+    mixed = saved.shuffle(seed=1, indices_cache_file_name=str(folder / "mapping.arrow"))
+    return folder / "mapping.arrow", ps.from_hf(mixed)
 
 
 def records(folder: Path) -> tuple[Path, Iterator[object]]:
@@ -114,6 +130,7 @@ CASES: dict[str, Callable[[Path], Batches]] = {
     **{f"megatron {k}": of_files(megatron, k) for k in ("bin", "idx")},
     **{f"raw {k}": of_files(raw, k) for k in ("nanogpt", "dolma", "npy", "zeros")},
     **{f"arrow {k}": of_files(arrow, k) for k in ("file", "stream")},
+    **{f"hugging face {k}": of_files(hugging_face, k) for k in ("rows", "mapping")},
     "tfrecord": records,
 }
 

@@ -56,12 +56,12 @@ class _Map:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self.__array_interface__ = {"data": (address, not writable), "shape": (size,), "typestr": "|u1", "version": 3}
-        self._place, self._unmap = (address, size), _libc.munmap
+        self._place, self._unmap, self._forget = (address, size), _libc.munmap, _alive.discard
         _alive.add(address)
 
-    def __del__(self) -> None:
+    def __del__(self) -> None:  # at interpreter exit globals may be None
         if hasattr(self, "_unmap"):
-            _alive.discard(self._place[0])
+            self._forget(self._place[0])
             self._unmap(*self._place)
 
 

@@ -8,7 +8,7 @@ compressed ones are kept. A remote file is read into memory, up to `limits.spool
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +24,7 @@ from penstock.core.optional import need
 from penstock.core.signals import surface
 from penstock.order.lru_cache import LruCache
 from penstock.sources import arrow, splits
+from penstock.sources.block_bytes import BlockBytes, SizedByBlocks
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.row_texts import RowTexts
 from penstock.storage import filesystem
@@ -41,7 +42,7 @@ def open_path(paths: filesystem.Paths, options: Options) -> ArrowFiles:
     return ArrowFiles(paths, wanted, storage_options=options.storage_options)
 
 
-class ArrowFiles(RowTexts):
+class ArrowFiles(SizedByBlocks, RowTexts):
     """The rows of Arrow IPC files with one schema.
 
     >>> import tempfile, pyarrow as pa, pyarrow.feather
@@ -67,14 +68,18 @@ class ArrowFiles(RowTexts):
         self.kinds: dict[str, str] = {}
         self._fresh()
         counts: list[list[int]] = []
+        sizes: list[int] = []
         for file, path in enumerate(self.paths):
             with _naming(path):
                 self._inspect(self._file(file).schema, path, columns)
-                counts.append([batch.num_rows for batch in self._file(file).batches()])
+                batches = [(batch.num_rows, _stored_bytes(batch, self.kinds)) for batch in self._file(file).batches()]
+            counts.append([rows for rows, _ in batches])
+            sizes += [size for _, size in batches]
         self._files = np.repeat(np.arange(len(counts)), [len(c) for c in counts])
         self._numbers = np.concatenate([np.arange(len(c)) for c in counts]).astype(np.int64)
         self._firsts = np.concatenate([[0], np.cumsum([n for c in counts for n in c])]).astype(np.int64)
         self._file_firsts = np.concatenate([[0], np.cumsum([sum(c) for c in counts])]).astype(np.int64)
+        self._measured = BlockBytes(self._firsts, np.array(sizes))
         if not len(self):
             raise DataError("at least one row", got="none", where=", ".join(self.paths[:3]), fix="pass files with rows")
 
@@ -248,6 +253,11 @@ def _fetched(path: str, stamp: filesystem.Stamp, options: filesystem.Options) ->
         )  # fmt: skip
     with filesystem.open_read(path, options, expected=stamp) as file:
         return file.read()
+
+
+def _stored_bytes(batch: Any, names: Iterable[str]) -> int:
+    """The bytes of the buffers of these columns; values are not looked at, which may be damaged."""
+    return sum(batch.column(name).get_total_buffer_size() for name in names)
 
 
 def _validate(table: Any) -> None:

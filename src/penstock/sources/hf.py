@@ -23,10 +23,12 @@ from numpy.typing import NDArray
 from penstock.core import hashing, local_files
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, FileMissing, PenstockError, RecordError, StorageError, UsageError
+from penstock.core.mapped import MappedFile, map_file
 from penstock.core.optional import need
 from penstock.core.signals import surface
 from penstock.sources.arrow import kind_of, return_memory, to_columns
 from penstock.sources.arrow_content import content_parts
+from penstock.sources.block_bytes import SizedByBlocks, TableBytes
 from penstock.sources.formats import Options
 from penstock.sources.splits import choose
 from penstock.storage.filesystem import local_only
@@ -127,7 +129,19 @@ def open_path(path: str | os.PathLike[str], options: Options) -> HFDataset:
     return HFDataset(choose_split(load_saved(path), options.split))
 
 
-class HFDataset:
+def _mapped_files(dataset: Any) -> list[MappedFile]:
+    """The files of a dataset and of its index mapping; one that was deleted stays mapped as it is."""
+    found = []
+    for entry in dataset.cache_files:
+        try:
+            with open(entry["filename"], "rb") as file:
+                found.append(map_file(entry["filename"], file.fileno()))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+class HFDataset(SizedByBlocks):
     """Records of a `datasets.Dataset`.
 
     >>> import datasets
@@ -166,6 +180,7 @@ class HFDataset:
         where = f"datasets.Dataset {dataset.info.dataset_name or ''}".strip()
         self._kinds = {name: kind_of(schema.field(name), where) for name in dataset.format["columns"]}
         self._where, self._id = where, ""
+        self._files = _mapped_files(dataset)
 
     @property
     def columns(self) -> list[str]:
@@ -184,6 +199,7 @@ class HFDataset:
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """One column per column of the dataset; a row with a null among its numbers is a bad record."""
+        self._check_files()
         asked = check_range(indices, len(self))
         if not len(asked):
             return to_columns(self._table(np.zeros(1, np.int64)).slice(0, 0), self._kinds)[0]
@@ -191,6 +207,11 @@ class HFDataset:
         if bad:
             raise BadRecords([self._bad(asked, *one) for one in sorted(bad, key=lambda b: b[0])])
         return columns
+
+    def _check_files(self) -> None:
+        """Raises if a file has been cut: reading what is mapped of it would end the process."""
+        for file in self._files:
+            file.check()
 
     def _table(self, asked: NDArray[np.int64]) -> Any:
         rows = self._stored(asked)
@@ -202,6 +223,14 @@ class HFDataset:
         if mapping is None:
             return asked
         return np.asarray(mapping.fast_gather(asked).column(0).to_numpy(), np.int64)
+
+    def _measure(self) -> TableBytes:
+        return TableBytes(self.dataset.data.column(name) for name in self.columns)
+
+    def bytes_of_rows(self, indices: NDArray[np.int64]) -> int:
+        """See `sources.base.SizedRows`."""
+        self._check_files()
+        return super().bytes_of_rows(self._stored(indices))
 
     def _bad(self, asked: NDArray[np.int64], row: int, expected: str, got: str) -> RecordError:
         return RecordError(
@@ -215,6 +244,7 @@ class HFDataset:
     def fingerprint(self) -> str:
         """Hash of column names, types and all values in order, however the table is cut into pieces."""
         if not self._id:
+            self._check_files()
             parts: list[Any] = ["hf", orjson.dumps(list(self._kinds.items()))]
             for lo in range(0, len(self), _HASHED_ROWS):
                 rows = np.arange(lo, min(len(self), lo + _HASHED_ROWS))
@@ -274,6 +304,12 @@ class HFDataset:
 
     def locate(self, index: int) -> dict[str, Any]:
         return {"record": int(index), "row": int(self._stored(np.array([index]))[0])}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_files"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _files=_mapped_files(state["dataset"]))
 
     def __repr__(self) -> str:
         return f"HFDataset({len(self)} records: {', '.join(self.columns)})"

@@ -52,7 +52,7 @@ def open_path(paths: filesystem.Paths, options: Options) -> ParquetFiles:
     return ParquetFiles(paths, wanted, text=options.field, storage_options=opened)
 
 
-class ParquetFiles:
+class ParquetFiles(parquet_reads.SizedGroups):
     """Parquet files as one sequence of rows. `text` is the column that `iterate` reads.
 
     >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq

@@ -19,12 +19,13 @@ from penstock.core.optional import need
 from penstock.core.signals import surface
 from penstock.sources.arrow import kind_of, return_memory, to_columns, without_views
 from penstock.sources.arrow_content import content_parts
+from penstock.sources.block_bytes import SizedByBlocks, TableBytes
 from penstock.store.doctable import check_range
 
 _HASHED_ROWS = 1 << 16
 
 
-class TableSource:
+class TableSource(SizedByBlocks):
     """The rows of a table.
 
     >>> import pyarrow as pa
@@ -55,6 +56,9 @@ class TableSource:
         if bad:
             raise BadRecords([self._bad(asked, *one) for one in sorted(bad, key=lambda b: b[0])])
         return columns
+
+    def _measure(self) -> TableBytes:
+        return TableBytes(self.table.columns)
 
     def _bad(self, asked: NDArray[np.int64], row: int, expected: str, got: str) -> RecordError:
         where, fix = f"{self._where}, row {int(asked[row])}", "fill or drop such rows, or add .skip_errors()"

@@ -1,0 +1,44 @@
+"""Sizes of rows of Arrow columns of every type, beside what each row alone holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.sources.block_bytes import MOST_CHUNKS, TableBytes
+
+TEXTS = ["", "a", None, "bcd", "é" * 500, "x"]
+COLUMNS = {
+    "text": (pa.array(TEXTS), [0, 1, 0, 3, 1000, 1]),
+    "large": (pa.array(TEXTS, pa.large_string()), [0, 1, 0, 3, 1000, 1]),
+    "bytes": (pa.array([b"ab", b"", None, b"c" * 9], pa.binary()), [2, 0, 0, 9]),
+    "lists": (pa.array([[1, 2], [], None, [3]], pa.list_(pa.int32())), [8, 0, 0, 4]),
+    "numbers": (pa.array([1, 2, 3], pa.int64()), [8, 8, 8]),
+    "structs": (pa.array([{"b": b"abc", "n": 1}, {"b": b"", "n": 2}]), [11, 8]),
+    "dictionary": (pa.array(["a", "b", "a"]).dictionary_encode(), None),
+    "none": (pa.array([None, None]), [0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_sizes_of_rows(name: str) -> None:
+    array, want = COLUMNS[name]
+    if want is None:
+        assert TableBytes([pa.chunked_array([array])]).of(np.arange(3)) > 0
+        return
+    for column in (
+        pa.chunked_array([array]),
+        pa.chunked_array([array.slice(0, 1), array.slice(1, 0), array.slice(1)]),
+        pa.chunked_array([pa.concat_arrays([array, array]).slice(len(array))]),
+    ):
+        sizes = TableBytes([column])
+        assert [sizes.of(np.array([row])) for row in range(len(array))] == want
+        assert sizes.largest == max(want)
+
+
+def test_of_many_chunks_each_is_one_block() -> None:
+    chunks = [pa.array(["a", "b" * 9]) for _ in range(MOST_CHUNKS + 1)]
+    sizes = TableBytes([pa.chunked_array(chunks), pa.chunked_array([pa.array(range(2 * len(chunks)))])])
+    assert sizes.of(np.array([0, 1, 4])) == 39
+    assert sizes.largest == 13
