@@ -60,6 +60,12 @@ def test_a_full_disk_is_an_error_that_names_the_folder(small_disk: Path) -> None
     full(caught, small_disk)
 
 
+def test_a_full_cache_of_hugging_face(small_disk: Path) -> None:
+    with pytest.raises(StorageError) as caught:
+        ps.from_texts(TEXTS).to_hf(cache_dir=small_disk)
+    full(caught, small_disk)
+
+
 @LINUX
 def test_a_full_folder_of_temporary_files(small_disk: Path, tmp_path: Path) -> None:
     import gzip

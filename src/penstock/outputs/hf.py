@@ -16,6 +16,7 @@ from penstock.core.columns import row
 from penstock.core.errors import PenstockError
 from penstock.core.ledger import Ledger
 from penstock.core.optional import need
+from penstock.core.os_errors import storage_errors
 from penstock.plan.definition import Definition
 from penstock.plan.row_source import KeptRows, nothing_kept
 from penstock.storage.filesystem import local_only
@@ -37,14 +38,15 @@ def hf_dataset(definition: Definition, streaming: bool, cache_dir: Any) -> Any:
         )
     plan = rows._plan()
     found = hashlib.sha256(f"{plan.fingerprint} {definition.code_id()}".encode()).hexdigest()[:32]
-    try:
-        return datasets.Dataset.from_generator(
-            _examples, gen_kwargs={"rows": _Rows(rows), "parts": [(0, 1)]}, cache_dir=cache_dir, fingerprint=found
-        )
-    except datasets.exceptions.DatasetGenerationError as error:
-        if isinstance(error.__cause__, PenstockError):  # what datasets hides behind "An error occurred"
-            raise error.__cause__ from None
-        raise
+    with storage_errors(cache_dir or datasets.config.HF_DATASETS_CACHE, "written"):
+        try:
+            return datasets.Dataset.from_generator(
+                _examples, gen_kwargs={"rows": _Rows(rows), "parts": [(0, 1)]}, cache_dir=cache_dir, fingerprint=found
+            )
+        except datasets.exceptions.DatasetGenerationError as error:
+            if isinstance(error.__cause__, PenstockError | OSError):  # what datasets hides behind "An error occurred"
+                raise error.__cause__ from None
+            raise
 
 
 class _Rows:
