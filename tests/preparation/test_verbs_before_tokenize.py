@@ -388,3 +388,26 @@ def test_what_uses_all_rows_refuses_a_shard(tmp_path: Path, name: str) -> None:
     with pytest.raises(ps.UsageError, match=r"not sharded .*all rows|not sharded .*records"):
         USES_ALL_ROWS[name](numbers(10).shard(1, 2), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("rows", [100, 3000])
+def test_the_steps_before_run_once_for_each_record(rows: int, tmp_path: Path) -> None:
+    """They ran twice for the first 1,024 records, to find the types of the columns that stay."""
+    calls: list[int] = []
+
+    def noted(record: dict) -> dict:
+        calls.append(record["n"])
+        return {**record, "length": len(record["text"])}
+
+    records = ps.from_records([{"text": f"text {i}", "n": i} for i in range(rows)])
+    after = {
+        "tokenize": lambda p: p.tokenize("bytes", cache_dir=tmp_path, show_progress=False),
+        "filter, tokenize": lambda p: p.filter(lambda r: r["n"] % 3 == 1).tokenize("bytes", cache_dir=tmp_path),
+        "cache": lambda p: p.cache(cache_dir=tmp_path, show_progress=False),
+        "exact filter": lambda p: p.filter(lambda r: r["n"] % 2 == 0, exact=True, cache_dir=tmp_path),
+    }
+    for name, verb in after.items():
+        calls.clear()
+        made = verb(records.map(noted, version=name))
+        assert sorted(calls) == list(range(rows)), name
+        assert made.peek(1)[0]["length"] == len("text 0")

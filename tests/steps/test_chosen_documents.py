@@ -302,3 +302,13 @@ def test_stores_behind_urls(s3: Any, tmp_path: Path) -> None:
     for cut in cuts:
         there, here = (cut(both(kind)).to_numpy(threads=2) for kind in ("remote", "local"))
         assert_same_batches(batches(there, 8), batches(here, 8))
+
+
+@pytest.mark.parametrize("verb", ["windows", "pack"])
+def test_rows_that_hold_token_ids_are_told_to_be_written_once(verb: str, tmp_path: Path) -> None:
+    """As `from_hf` of a tokenized dataset: the error only named `.tokenize()`, which they do not need."""
+    rows = ps.from_records([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5, 6, 7]}])
+    with pytest.raises(ps.UsageError, match=rf'\.write\("folder", "store"\), then open_store\("folder"\)\.{verb}\('):
+        getattr(rows, verb)(2).peek(1)
+    rows.write(tmp_path / "folder", "store")
+    assert getattr(ps.open_store(tmp_path / "folder"), verb)(2).peek(1)[0]["input_ids"].tolist() == [1, 2]

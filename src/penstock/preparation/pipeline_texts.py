@@ -225,9 +225,12 @@ class PipelineTexts:
 
     def iterate(self, start: Any = None, part: Range | None = None) -> Iterator[Chunk]:
         start, stop = (start, None) if part is None else (start or part.start, part.stop["offset"])
-        for block in self.rows.blocks(0 if start is None else int(start["offset"]), ROWS, stop):
+        begin = 0 if start is None else int(start["offset"])
+        for block in self.rows.blocks(begin, ROWS, stop):
             texts = list(block.columns[_TEXT]) if len(block.positions) else []
             beside = _beside(block.columns) if texts else {}
+            if texts and begin == 0 and block.stop == min(ROWS, self.rows.size):  # `kinds` need not read it again
+                self.__dict__.setdefault("kinds", kinds_of(beside) if self.last.keeps else ())
             yield Chunk(
                 texts,
                 [(0, position + 1, position) for position in block.positions.tolist()],

@@ -31,7 +31,8 @@ def need_tokens(child: Node, verb: str, fix: str = "") -> TokenSource:
         raise UsageError(
             f"tokens right before .{verb}()",
             got=f"records of {', '.join(sorted(kinds))}",
-            fix=f"put .tokenize(...) before .{verb}(), and .shuffle(), .take() and the rest after it",
+            fix=f"put .tokenize(...) before .{verb}(), and .shuffle(), .take() and the rest after it; rows that hold "
+            f"token ids are written once: {_store(verb)}",
         )
     need_chosen(child, verb, fix)
 
@@ -57,9 +58,12 @@ def need_chosen(child: Node, verb: str, fix: str = "") -> None:
             verb, f"{got} of documents", fix or f"put it after .{verb}(); .repeat(n) and penstock.concat() may stay"
         )
     if not _only_chosen(child):
-        store = f'pipeline.write("folder", "store"), then open_store("folder").{verb}(...)'
         before = fix or f"put it after .{verb}()"
-        _refuse(verb, "a step that changes documents", f"{before}, or write the documents once: {store}")
+        _refuse(verb, "a step that changes documents", f"{before}, or write the documents once: {_store(verb)}")
+
+
+def _store(verb: str) -> str:
+    return f'pipeline.write("folder", "store"), then open_store("folder").{verb}(...)'
 
 
 def token_reads(
