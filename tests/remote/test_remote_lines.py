@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pickle
 import random
 from datetime import timedelta
 
@@ -151,3 +152,24 @@ def test_one_pass_reads_are_large(s3, fault_proxy, corpus, tmp_path):
     local = [text for chunk in JsonlFiles(str(corpus)).iterate() for text in chunk.texts]
     assert [text for chunk in source.iterate() for text in chunk.texts] == local
     assert fault_proxy.requests <= 4 * 3
+
+
+def test_a_copy_of_a_compressed_file_is_read_again_after_wrong_bytes(s3, fault_proxy, tmp_path):
+    """Each process has a copy of its own: that of a child is made when the index is there already."""
+    dice = random.Random(3)
+    texts = [f"{n} {dice.randbytes(90).hex()}" for n in range(2000)]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    (folder := tmp_path / "packed").mkdir()
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines))
+    source = JsonlFiles(upload(s3, folder, tmp_path.name), storage_options=fault_proxy.options | QUICK)
+    assert len(source) == 2000
+    child = pickle.loads(pickle.dumps(source))
+    answers = []
+
+    def once_wrong(method, path, span, head, body):
+        answers.append(span)
+        return [head + body[:-99] + bytes([body[-99] ^ 1]) + body[-98:]] if len(answers) == 1 else None
+
+    fault_proxy.twist = once_wrong
+    assert child.read(np.array([7, 1999]))["text"].tolist() == [texts[7], texts[1999]]
+    assert len(answers) > 1

@@ -42,6 +42,7 @@ from penstock.store.arrays import distinct
 Position = tuple[int, int, int]
 """File number, 1-based line (or record) in it, byte offset (or row) in it."""
 _PICKLED_INDEX = 64 << 20
+_READS = 3  # of a remote file that seems damaged
 _SCANS = 8  # remote files that are indexed at once
 _EMPTY = "an empty file"
 
@@ -214,8 +215,7 @@ class LineFiles:
 
     def _built_again(self, file: int) -> Index:
         """The index; a remote file that seems damaged is read again first: its transfer may be at fault."""
-        found = self._build(file)
-        for _ in range(2 if found.damage and filesystem.scheme(self.paths[file]) else 0):
+        for _ in range(_READS if filesystem.scheme(self.paths[file]) else 1):
             self._unspool(file)
             found = self._build(file)
             if not found.damage:
@@ -255,24 +255,23 @@ class LineFiles:
         """Descriptor of the copies of compressed files, and where each begins; made again after unpickling."""
         with self._lock:
             for file in distinct(files[self._regions[files] < 0]).tolist():
-                self._decompress(file)
+                self._decompress(file, _READS if filesystem.scheme(self.paths[file]) else 1)
             if self._spool is None:
                 raise DataError("a decompressed copy", where=self.paths[0], fix="report this")
             return self._spool.handle, self._regions[files]
 
-    def _decompress(self, file: int) -> None:
-        _, stream = self.cutter(file)
-        tee = self._spooling(file, stream)
+    def _decompress(self, file: int, reads: int) -> None:
+        tee = self._spooling(file, self.cutter(file)[1])
         try:
             while tee.read(PIECE_BYTES):
                 pass
-        except DataError:
-            if self._built is None or not self._built.indexes[file].damage:
-                self._unspool(file)
-                raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, DataError) and self._built is not None and self._built.indexes[file].damage:
+                return
             self._unspool(file)
-            raise
+            if not isinstance(error, DataError) or reads == 1:
+                raise
+            self._decompress(file, reads - 1)  # its transfer may be at fault
         finally:
             tee.close()
 
