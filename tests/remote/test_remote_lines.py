@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+import zstandard
 
 import penstock as ps
 from penstock.core.errors import StorageError
@@ -173,3 +174,29 @@ def test_a_copy_of_a_compressed_file_is_read_again_after_wrong_bytes(s3, fault_p
     fault_proxy.twist = once_wrong
     assert child.read(np.array([7, 1999]))["text"].tolist() == [texts[7], texts[1999]]
     assert len(answers) > 1
+
+
+def test_wrong_bytes_of_a_compressed_file_without_a_checksum_are_read_again(s3, fault_proxy, tmp_path):
+    """Zstandard frames need not have one: then the ETag says which bytes are right, or two reads that agree."""
+    dice = random.Random(3)
+    texts = ["".join(dice.choices("abcdef", k=60)) for _ in range(4000)]
+    (folder := tmp_path / "packed").mkdir()
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    (folder / "a.jsonl.zst").write_bytes(zstandard.ZstdCompressor(write_checksum=False).compress(lines))
+    url = upload(s3, folder, tmp_path.name)
+    for wrong in range(1, 5):
+        for place in (0.1, 0.5, 0.9):
+            answers = []
+
+            def once_wrong(method, path, span, head, body, answers=answers, wrong=wrong, place=place):
+                answers.append(span)
+                at = int(len(body) * place)
+                changed = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] if body else body
+                return [head + changed] if method == "GET" and len(answers) == wrong and ".zst" in path else None
+
+            fault_proxy.twist = once_wrong
+            source = JsonlFiles(url, storage_options=fault_proxy.options | QUICK)
+            assert source.read(np.arange(4000))["text"].tolist() == texts
+            copy = pickle.loads(pickle.dumps(source))
+            answers.clear()
+            assert copy.read(np.arange(4000))["text"].tolist() == texts

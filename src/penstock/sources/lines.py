@@ -133,11 +133,11 @@ class LineFiles:
         return compressed.promised(self.paths[file]) != ""
 
     def cutter(
-        self, file: int, offset: int = 0, line: int = 0, stop: int | None = None
+        self, file: int, offset: int = 0, line: int = 0, stop: int | None = None, checked: set[str] | None = None
     ) -> tuple[Cutter, compressed.Stream]:
         """Cuts records from byte `offset` on, before which there are `line` lines, up to byte `stop`."""
         self.check(file)
-        stream = self._stream(file)
+        stream = self._stream(file, checked)
         try:
             compressed.skip(stream, offset, self.paths[file])
         except BaseException:
@@ -152,9 +152,9 @@ class LineFiles:
             return QuotedCutter(stream, self.quoting, limit=self.limit, offset=offset, line=line)
         return Cutter(stream, paragraphs=self.paragraphs, limit=self.limit, offset=offset, line=line)
 
-    def _stream(self, file: int) -> compressed.Stream:
-        stamp = self.stamps[file]
-        return compressed.open_stream(self.paths[file], self.kind(file), self.limits, self.options, expected=stamp)
+    def _stream(self, file: int, checked: set[str] | None = None) -> compressed.Stream:
+        path, stamp = self.paths[file], self.stamps[file]
+        return compressed.open_stream(path, self.kind(file), self.limits, self.options, expected=stamp, checked=checked)
 
     def check(self, file: int) -> None:
         """Raises when the file is not the one that was there at the beginning."""
@@ -184,7 +184,7 @@ class LineFiles:
                     self._built = RecordTable(indexes, files)
         return self._built
 
-    def _build(self, file: int) -> Index:
+    def _build(self, file: int, seen: set[str] | None = None) -> Index:
         if not self.stamps[file].size:
             cut_off = self._cut_off(file)
             return Index(np.zeros(int(cut_off), np.int64), None, 0, _EMPTY if cut_off else "")
@@ -193,7 +193,7 @@ class LineFiles:
             return scan_remote(
                 lambda: self._stream(file), self.paths[file], self.stamps[file], self._cut, paragraphs=self.paragraphs
             )
-        cutter, stream = self.cutter(file)
+        cutter, stream = self.cutter(file, checked=seen)
         try:
             if self.kind(file) == "plain":
                 if (found := self._quick_index(stream, file)) is not None:
@@ -215,9 +215,10 @@ class LineFiles:
 
     def _built_again(self, file: int) -> Index:
         """The index; a remote file that seems damaged is read again first: its transfer may be at fault."""
+        seen: set[str] = set()
         for _ in range(_READS if filesystem.scheme(self.paths[file]) else 1):
             self._unspool(file)
-            found = self._build(file)
+            found = self._build(file, seen)
             if not found.damage:
                 break
         return found
@@ -255,13 +256,13 @@ class LineFiles:
         """Descriptor of the copies of compressed files, and where each begins; made again after unpickling."""
         with self._lock:
             for file in distinct(files[self._regions[files] < 0]).tolist():
-                self._decompress(file, _READS if filesystem.scheme(self.paths[file]) else 1)
+                self._decompress(file, _READS if filesystem.scheme(self.paths[file]) else 1, set())
             if self._spool is None:
                 raise DataError("a decompressed copy", where=self.paths[0], fix="report this")
             return self._spool.handle, self._regions[files]
 
-    def _decompress(self, file: int, reads: int) -> None:
-        tee = self._spooling(file, self.cutter(file)[1])
+    def _decompress(self, file: int, reads: int, seen: set[str]) -> None:
+        tee = self._spooling(file, self.cutter(file, checked=seen)[1])
         try:
             while tee.read(PIECE_BYTES):
                 pass
@@ -271,7 +272,7 @@ class LineFiles:
             self._unspool(file)
             if not isinstance(error, DataError) or reads == 1:
                 raise
-            self._decompress(file, reads - 1)  # its transfer may be at fault
+            self._decompress(file, reads - 1, seen)  # its transfer may be at fault
         finally:
             tee.close()
 
