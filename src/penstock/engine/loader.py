@@ -408,8 +408,7 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
 
     def _fetching(self, prefetcher: Ahead, step: int, stop: int | None, threads: int) -> Started:
         work = self._work()
-        work.before_read, work.requested = prefetcher.wait_for, prefetcher.requested
-        work.share_order(prefetcher.work)
+        prefetcher.serve(work)
         items, take, deliver = self._compute(work, step, stop, threads)
         ahead = FetchingAhead(items, take, prefetcher)
         return ahead, iter(ahead), deliver

@@ -62,18 +62,13 @@ class _Chunk(NamedTuple):
 
 
 class Ahead(Protocol):
-    """What fetches ahead for a `for`; `work` is what it looks at the order of the steps with."""
-
-    @property
-    def work(self) -> Batches: ...
+    """What fetches ahead for a `for`."""
 
     def start(self) -> None: ...
 
     def took_one(self) -> None: ...
 
-    def wait_for(self, stop: int) -> None: ...
-
-    def requested(self) -> int: ...
+    def serve(self, work: Batches) -> None: ...
 
     def close(self) -> None: ...
 
@@ -102,10 +97,10 @@ class Prefetcher:
     """Fetches ahead for one rank, from step `at` up to `stop`; `least` steps are read at once."""
 
     def __init__(self, work: Batches, at: int, stop: int | None, least: int) -> None:
-        self.work, self._at, self._stop = work, at, stop
+        self._work, self._at, self._stop = work, at, stop
         work.stats = Stats()  # its time is not the trainer's
         self._next = at  # the first step that is not in the horizon
-        self._requested = at
+        self._requested = at  # the first step whose pages are not requested yet, unless somebody reads it
         self._horizon: deque[_Chunk] = deque()
         self._size = 0  # bytes of the steps in the horizon
         self._caches: set[PageCache] = set()  # that the steps so far are read through
@@ -133,6 +128,11 @@ class Prefetcher:
         except NoMoreThreads:  # then readers fetch all
             self.close()
 
+    def serve(self, work: Batches) -> None:
+        """Readers of this work wait for what is about to be requested, and need not compute the order again."""
+        work.before_read, work.requested = self.wait_for, lambda: self._requested
+        work.share_order(self._work)
+
     def took_one(self) -> None:
         """The trainer takes the next batch."""
         self._at += 1  # only the trainer's thread does this
@@ -155,10 +155,6 @@ class Prefetcher:
                     return
                 self._moved.wait(left)
 
-    def requested(self) -> int:
-        """The first step whose pages are not requested yet, unless somebody reads it."""
-        return self._requested
-
     def close(self) -> None:
         """Ends the threads; what they are fetching is finished or thrown away."""
         with self._moved:
@@ -179,7 +175,7 @@ class Prefetcher:
             sizes = self._sizes(self._next, last)
         except StorageError as error:
             with ExitStack() as stack:  # what the plan needs of the document tables may not fit either
-                for cache in caches_of(self.work.plan):
+                for cache in caches_of(self._work.plan):
                     stack.enter_context(cache.without_limit())
                 sizes = self._sizes(self._next, last)
             self._refuse(sizes, least)
@@ -205,7 +201,7 @@ class Prefetcher:
 
     def _needs(self, start: int, stop: int, before: Sequence[PageNeeds] = ()) -> list[PageNeeds]:
         """The pages of steps [start, stop) and those in `before`, one item for each cache."""
-        every = [needs for picks in self.work.orders(start, stop) for needs in page_needs(self.work.plan.root, picks)]
+        every = [needs for picks in self._work.orders(start, stop) for needs in page_needs(self._work.plan.root, picks)]
         from penstock.storage.page_needs import PageNeeds
 
         return PageNeeds.joined([*before, *every])

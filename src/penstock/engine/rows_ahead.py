@@ -32,7 +32,7 @@ class RowsAhead:
     """Requests records for one rank, from step `at` up to `stop`."""
 
     def __init__(self, work: Batches, at: int, stop: int | None) -> None:
-        self.work, self._stop = work, stop
+        self._work, self._stop = work, stop
         self._ranges = ranges_of(work.plan)
         self._at = self._next = at  # of the trainer; the first step that is not requested
         self._steps = 1
@@ -56,6 +56,10 @@ class RowsAhead:
         except NoMoreThreads:  # then readers request all
             self.close()
 
+    def serve(self, work: Batches) -> None:
+        """Readers of this work wait for what is about to be requested."""
+        work.before_read = self.wait_for
+
     def took_one(self) -> None:
         """The trainer takes the next batch."""
         with self._moved:
@@ -69,10 +73,6 @@ class RowsAhead:
                 self._moved.wait_for(lambda: self._closed or self._next >= stop or self._idle, WAIT_SECONDS)
             self._next = max(self._next, stop)
             self._moved.notify_all()
-
-    def requested(self) -> int:
-        """The first step whose records are not requested yet."""
-        return self._next
 
     def close(self) -> None:
         """Ends the threads; what they have requested is thrown away."""
@@ -113,8 +113,8 @@ class RowsAhead:
                 claimed.callback(self._came)
                 first = self._next
                 last = first + self._steps if self._stop is None else min(self._stop, first + self._steps)
-            for picks in self.work.orders(first, last):
-                for leaf, rows, _, _, _ in self.work.plan.root.reads(picks):
+            for picks in self._work.orders(first, last):
+                for leaf, rows, _, _, _ in self._work.plan.root.reads(picks):
                     if isinstance(leaf.source, RowsAheadSource):
                         starts.setdefault(leaf.number, (leaf.source, []))[1].append(rows)
             with self._moved:
