@@ -9,64 +9,17 @@ bytes a second pass, so that both sides wait for the network as they do in a dat
 
 from __future__ import annotations
 
-import gc
-import os
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from tests.storage.servers import Server, seaweedfs
+from tests.storage.servers import seaweedfs
 
+from bench._cold_epochs import BEHIND, LENGTH, NETWORK, ORDERS, Remote, Run, compare
 from bench.common import save, table
-from bench.remote_store import LANES, LENGTH, Remote, slow_proxy, upload, write_store
+from bench.remote_store import slow_proxy, upload, write_store
 
 MILLION = 1_000_000
-LATENCY, LINK = 0.02, 250e6  # seconds for each request, bytes a second: 2 Gbit/s
-ORDERS: dict[str, dict[str, Any]] = {"global shuffle": {}, "lanes": {"lanes": LANES}}
-
-
-class Run(NamedTuple):
-    """Seconds of an epoch: on the clock, and of processor time, here and in the server."""
-
-    clock: float
-    ours: float
-    server: float
-
-
-def processor_seconds(pid: int) -> float:
-    """Processor time of all threads of another process, finer than the clock ticks of its sum."""
-    tasks = Path("/proc", str(pid), "task")
-    return sum(int((tasks / name / "schedstat").read_text().split()[0]) for name in os.listdir(tasks)) / 1e9
-
-
-def timed(rows_a_second: Callable[[], float], rows: int, server: Server) -> Run:
-    gc.collect()
-    ours, theirs = time.process_time(), processor_seconds(server.pid)
-    clock = rows / rows_a_second()
-    return Run(clock, time.process_time() - ours, processor_seconds(server.pid) - theirs)
-
-
-def compare(remote: Remote, server: Server, order: dict[str, Any], count: int) -> dict[str, Any]:
-    """Medians of `count` rounds; the ratio is the median of the rounds' own."""
-    rows = remote.rows
-    remote.cold(**order)  # connections and imports
-    rounds = []
-    for _ in range(count):
-        cold = timed(lambda: remote.cold(**order), rows, server)
-        rounds.append((cold, timed(remote.bare, rows, server)))
-    fetched = sum((read.stop or 0) - read.start for read in remote.reads)
-    facts: dict[str, Any] = {
-        "requests": len(remote.reads),
-        "MB": fetched / 1e6,
-        "ratio": statistics.median(bare.clock / cold.clock for cold, bare in rounds),
-    }
-    for number, what in enumerate(("cold", "bare")):
-        for name in Run._fields:
-            facts[f"{what} {name}"] = 1e3 * statistics.median(getattr(each[number], name) for each in rounds)
-    return facts
 
 
 def run(count: int = 5, largest: int = 200) -> dict[str, Any]:
@@ -83,13 +36,13 @@ def run(count: int = 5, largest: int = 200) -> dict[str, Any]:
                 where = f"loopback, {2 * millions} MB, windows of {length}, {named}"
                 made[where] = compare(remote, server, order, count)
             remote.empty()
-        with slow_proxy(server, LATENCY, LINK) as endpoint:
+        with slow_proxy(server, **NETWORK) as endpoint:
             options = server.options | {"endpoint": endpoint}
             for millions in (50, largest):
                 remote = Remote(urls[millions], options, folder / f"far-{millions}")
                 for named, order in ORDERS.items():
-                    where = f"{LATENCY * 1e3:.0f} ms, {LINK / 1e6:.0f} MB/s, {2 * millions} MB, {named}"
-                    made[where] = compare(remote, server, order, count)
+                    where = f"{2 * millions} MB, {named}"
+                    made[f"{BEHIND}, {where}"] = compare(remote, server, order, count)
                 remote.empty()
     columns = ["requests", "ratio", *(f"{what} {name}" for what in ("cold", "bare") for name in Run._fields)]
     table(

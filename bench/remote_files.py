@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.common import medians, rounds, save, table
+from bench.common import judge, medians, rounds, save, table
 
 RECORDS, FILES, STEP = 6000, 3, 256
 
@@ -65,6 +65,7 @@ def run(count: int = 3) -> dict[str, Any]:
     from penstock.storage import object_client, objects
 
     rows: list[list[Any]] = []
+    targets: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory() as work:
         files = Path(work, "files")
         files.mkdir()
@@ -91,10 +92,18 @@ def run(count: int = 3) -> dict[str, Any]:
 
                 epoch(proxy.options)
                 requests, log = proxy.requests, list(proxy.counts.log)
+                reading = read(server.url(f"*.{kind}"), storage_options=server.options).batch(STEP).plan().reading
+                assert reading is not None
+                targets.append(
+                    judge(
+                        f"{kind}: requests of an epoch, times the plan's", requests / reading.requests, 1.2, most=True
+                    )
+                )
                 found = medians(rounds({"epoch": epoch, "bare": _bare(client, log, size)}, count))
                 rows.append([kind, requests, round(found["epoch"]), round(found["bare"])])
     table("Remote files", [tuple(map(str, row)) for row in rows], ("files", "requests", "epoch MB/s", "obstore MB/s"))
-    facts = {"rows": rows}
+    table("Targets", targets, ("what", "measured", "target", ""))
+    facts = {"rows": rows, "targets": targets}
     save("remote_files", facts)
     return facts
 

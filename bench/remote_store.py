@@ -14,25 +14,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import obstore
 from tests.storage.servers import KEY, SECRET, Server, seaweedfs
 
 import penstock as ps
+from bench._cold_epochs import BATCH, BEHIND, LANES, LENGTH, NETWORK, ORDERS, Remote, compare, epoch, necessary
 from bench.common import judge, left_out, medians, rounds, save, table
 from bench.peers import python_with
 from penstock.core.columns import Ragged
-from penstock.storage import metrics, object_client, objects, page_fetch
+from penstock.storage import metrics, objects
 from penstock.store.manifest import write_manifest
 from penstock.store.writer import ShardWriter
 
-TOKENS, LENGTH, BATCH, LANES = 50_000_000, 1024, 128, 32
+TOKENS = 50_000_000
 SHARD_TOKENS = 12_500_000
 LATENCY, STEP, STEPS, FIRST = 0.05, 0.1, 40, 10
 ONE, LOCAL = "global shuffle, threads=1", "local store, global shuffle"
@@ -69,81 +68,18 @@ def upload(folder: Path, server: Server, name: str) -> str:
     return server.url(name)
 
 
-class Remote:
-    """A store on the server, with a cache folder that can be made empty; keeps the ranges that were requested."""
-
-    def __init__(self, url: str, options: dict[str, Any], folder: Path, length: int = LENGTH) -> None:
-        self.url, self.options, self.folder, self.length = url, options, folder, length
-        self.number = 0
-        self.reads: list[page_fetch.Read] = []
-
-    def empty(self) -> None:
-        """The next pipeline has an empty cache."""
-        if self.number:
-            shutil.rmtree(self.cache, ignore_errors=True)
-        self.number += 1
-
-    @property
-    def cache(self) -> Path:
-        return self.folder / f"cache-{self.number}"
-
-    def pipeline(self, **order: Any) -> ps.Pipeline:
-        store = ps.open_store(self.url, storage_options=self.options, cache_dir=self.cache)
-        return store.windows(self.length).shuffle(seed=1, **order).batch(BATCH)
-
-    def cold(self, **order: Any) -> float:
-        """Rows a second of an epoch with an empty cache, opening included."""
-        self.empty()
-        self.reads, real = [], page_fetch.read_many
-
-        def keep(reads: Any, *arguments: Any, **more: Any) -> list[bytes]:
-            self.reads += reads
-            return real(reads, *arguments, **more)
-
-        page_fetch.read_many = keep
-        try:
-            return epoch(lambda: self.pipeline(**order))
-        finally:
-            page_fetch.read_many = real
-
-    def bare(self) -> float:
-        """Rows a second if an epoch were only the requests of the last cold one, as many of them at once."""
-        bucket, _ = object_client.find(self.reads[0].url, self.options)
-        keys = [(object_client.split(read.url)[2], read.start, read.stop) for read in self.reads]
-        with ThreadPoolExecutor(bucket.settings.in_flight) as pool:
-            began = time.perf_counter()
-            sizes = pool.map(lambda r: len(obstore.get_range(bucket.client(), r[0], start=r[1], end=r[2])), keys)
-            assert sum(sizes) == sum(stop - start for _, start, stop in keys)
-            return self.rows / (time.perf_counter() - began)
-
-    @property
-    def rows(self) -> int:
-        return BATCH * len(self.pipeline().to_numpy())
-
-
-def epoch(make: Callable[[], ps.Pipeline]) -> float:
-    began, rows = time.perf_counter(), 0
-    for batch in make().to_torch():
-        rows += len(batch["input_ids"])
-    return rows / (time.perf_counter() - began)
-
-
 def local_pipeline(store: Path) -> ps.Pipeline:
     return ps.open_store(store).windows(LENGTH).shuffle(seed=1).batch(BATCH)
 
 
 def rates(remote: Remote, local: Path, count: int) -> dict[str, float]:
-    """Rows a second: cold and warm, against bare requests and the local store."""
+    """Rows a second from a warm cache and from a local store."""
     here = local_pipeline(local)
     epoch(lambda: here)
-    remote.cold()  # connections and imports
+    remote.cold()
     return medians(
         rounds(
             {
-                "cold, lanes": lambda: remote.cold(lanes=LANES),
-                "bare requests of it (lanes)": remote.bare,
-                "cold, global shuffle": remote.cold,
-                "bare requests of it (global)": remote.bare,
                 "warm, global shuffle": lambda: epoch(remote.pipeline),
                 "local store": lambda: epoch(lambda: here),
                 "local store, just opened": lambda: epoch(lambda: local_pipeline(local)),
@@ -153,10 +89,22 @@ def rates(remote: Remote, local: Path, count: int) -> dict[str, float]:
     )
 
 
+def cold_epochs(server: Server, url: str, folder: Path, count: int) -> dict[str, dict[str, Any]]:
+    """Cold epochs against bare requests of the same bytes: on loopback, and behind what is like a network."""
+    found = {}
+    with slow_proxy(server, **NETWORK) as endpoint:
+        for where, options in (("loopback", {}), (BEHIND, {"endpoint": endpoint})):
+            remote = Remote(url, server.options | options, folder / where.replace(" ", "-"))
+            for name, order in ORDERS.items():
+                found[f"{where}, {name}"] = compare(remote, server, order, count)
+            remote.empty()
+    return found
+
+
 def requests(remote: Remote) -> dict[str, dict[str, float]]:
     """Requests of an epoch with an empty cache: planned, made step by step, and made by a `for` that fetches ahead."""
     found = {}
-    for name, order in {"global shuffle": {}, "lanes": {"lanes": LANES}}.items():
+    for name, order in ORDERS.items():
         remote.empty()
         pipeline = remote.pipeline(**order)
         reading = pipeline.plan().reading
@@ -298,6 +246,8 @@ def run(count: int = 3, size: int = TOKENS) -> dict[str, Any]:
         tokens = write_store(store, size)
         url = upload(store, server, "store")
         remote = Remote(url, server.options, folder)
+        cold = cold_epochs(server, url, folder, max(5, count))
+        parts = necessary(tokens, folder)
         speed = rates(remote, store, count)
         made = requests(remote)
         rows, absent = libraries(server, url, tokens, store, folder, max(1, count // 3))
@@ -306,10 +256,27 @@ def run(count: int = 3, size: int = TOKENS) -> dict[str, Any]:
         with slow_proxy(server) as endpoint:
             slow = Remote(far, server.options | {"endpoint": endpoint}, folder / "slow")
             waits = waits_behind(slow, folder / "large")
-    return report(speed, made, rows, absent, waits)
+    return report(cold, parts, speed, made, rows, absent, waits)
 
 
-def report(speed: Any, made: Any, rows: Any, absent: dict[str, str], waits: Any) -> dict[str, Any]:
+def report(
+    cold: Any, parts: dict[str, float], speed: Any, made: Any, rows: Any, absent: dict[str, str], waits: Any
+) -> dict[str, Any]:
+    timed = [f"{who} {what}" for who in ("cold", "bare") for what in ("clock", "ours", "server")]
+    table(
+        "Milliseconds of an epoch with an empty cache, opening included: clock, processor time here and in the server",
+        [
+            (name, f"{facts['requests']}", *(f"{facts[what]:.0f}" for what in timed), f"{facts['ratio']:.2f}")
+            for name, facts in cold.items()
+        ],
+        ("where", "requests", *timed, "rate of cold / of bare"),
+    )
+    each = ", ".join(f"{what} {value:.0f}" for what, value in parts.items())
+    print(f"  necessary besides the requests, ms of processor time: {each}")
+    for name, facts in cold.items():
+        if name.startswith("loopback"):
+            bare = facts["bare ours"] + facts["bare server"]
+            print(f"  {name}: at most {bare / (bare + sum(parts.values())):.2f} where all processors are busy")
     mega = {name: value * 2 * LENGTH / 1e6 for name, value in speed.items()}
     table(
         f"Epochs of rows of {LENGTH} tokens, batches of {BATCH}, opening included",
@@ -343,13 +310,8 @@ def report(speed: Any, made: Any, rows: Any, absent: dict[str, str], waits: Any)
         ],
         ("order", f"waited after {FIRST} steps", "median ms", "longest ms", "first batch, s", "requests", "MB"),
     )
-    targets = [
-        judge("cold, lanes: of bare requests", speed["cold, lanes"] / speed["bare requests of it (lanes)"], 0.8),
-        judge(
-            "cold, global shuffle: of bare requests",
-            speed["cold, global shuffle"] / speed["bare requests of it (global)"],
-            0.8,
-        ),
+    targets = [judge(f"cold, {name}: of bare requests", facts["ratio"], 0.8) for name, facts in cold.items()]
+    targets += [
         judge(
             "warm: of a local store that was just opened, too",
             speed["warm, global shuffle"] / speed["local store, just opened"],
@@ -376,6 +338,8 @@ def report(speed: Any, made: Any, rows: Any, absent: dict[str, str], waits: Any)
         targets.append(judge(f"50 ms latency, {name}: % of time waiting", 100 * facts["share"], 1, most=True))
     table("Targets", targets, ("what", "measured", "target", ""))
     facts = {
+        "cold": cold,
+        "necessary_ms": parts,
         "rows_per_second": speed,
         "requests": made,
         "libraries": rows,
