@@ -190,6 +190,10 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     assert pages - listed == set()
 
 
+def test_no_page_has_marks_of_a_merge() -> None:
+    assert [page.name for page in PAGES if re.search(r"^(<{7}|={7}|>{7})( |$)", page.read_text(), re.M)] == []
+
+
 def test_examples_are_short() -> None:
     long = {p.name for p in (ROOT / "examples").glob("*.py") if len(p.read_text().splitlines()) > 80}
     assert long <= {"demo.py", "demo_model.py"}
