@@ -330,8 +330,8 @@ def test_the_cache_that_a_host_needs_grows_with_the_lookahead() -> None:
     assert figures[1].least_bytes == pytest.approx(100 / 16 * figures[0].least_bytes, rel=1e-6)
 
 
-def test_a_run_from_an_object_store_makes_the_planned_requests(s3: Any, tmp_path: Path) -> None:
-    """Steps one after another: as many requests and bytes as planned, besides opening the manifest and the shards."""
+def remote_store(s3: Any, tmp_path: Path) -> tuple[Path, str]:
+    """The folder and the URL of a store of three shards of documents."""
     folder, draw = tmp_path / "store", np.random.default_rng(2)
     folder.mkdir()
     made = []
@@ -340,9 +340,15 @@ def test_a_run_from_an_object_store_makes_the_planned_requests(s3: Any, tmp_path
             writer.add(Ragged.of([draw.integers(0, 1000, 700).tolist() for _ in range(100)]))
         made.append(writer.finish())
     write_manifest(folder, made)
-    url = s3.url("planned")
+    url = str(s3.url(f"planned-{tmp_path.name}"))
     for path in sorted(folder.iterdir()):
         assert objects.put_new(f"{url}/{path.name}", path, s3.options)
+    return folder, url
+
+
+def test_a_run_from_an_object_store_makes_the_planned_requests(s3: Any, tmp_path: Path) -> None:
+    """Steps one after another: as many requests and bytes as planned, besides opening the manifest and the shards."""
+    folder, url = remote_store(s3, tmp_path)
     pipeline = ps.open_store(url, storage_options=s3.options, cache_dir=tmp_path / "cache").windows(100).shuffle(seed=5)
     plan = pipeline.batch(16).plan()
     local = ps.open_store(folder).windows(100).shuffle(seed=5).batch(16)
@@ -355,6 +361,28 @@ def test_a_run_from_an_object_store_makes_the_planned_requests(s3: Any, tmp_path
         loader.batch_at(step)
     used = metrics.since(before)["s3"]
     assert used.requests == plan.reading.requests + plan.reading.opening_requests_per_host - 1  # the manifest was read
+    assert used.retries == used.hedges == 0
+
+
+@pytest.mark.parametrize("rows", ["pad", "pack", "bucket"])
+def test_tables_of_documents_are_part_of_the_plan(s3: Any, tmp_path: Path, rows: str) -> None:
+    _, url = remote_store(s3, tmp_path)
+    stored = ps.open_store(url, storage_options=s3.options, cache_dir=tmp_path / "cache")
+    pipeline = {
+        "pad": lambda: stored.shuffle(seed=5).batch(4).pad(to="longest"),
+        "pack": lambda: stored.pack(1400).shuffle(seed=5).batch(4),
+        "bucket": lambda: stored.shuffle(seed=5).bucket([500, 1000], batch_size=4),
+    }[rows]()
+    before = metrics.counters()
+    loader = pipeline.to_numpy(threads=0)
+    for step in range(len(loader)):
+        loader.batch_at(step)
+    used, reading = metrics.since(before)["s3"], pipeline.plan().reading
+    assert reading is not None
+    planned = reading.requests + reading.opening_requests_per_host - 1  # the manifest was read
+    sent = reading.bytes + reading.opening_bytes_per_host
+    assert used.requests == planned
+    assert 0 <= used.bytes - sent <= 3 * 66_000  # the ends of the shards
     assert used.retries == used.hedges == 0
 
 

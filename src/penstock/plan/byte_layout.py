@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import ceil, expm1
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from penstock.sources.base import RecordRanges, RowsAheadSource, ScannedSource, 
 from penstock.sources.token_objects import TokenObjects
 from penstock.sources.tokens import TokenFiles
 from penstock.storage.coalesce import distinct
-from penstock.store.layout import ALIGN
+from penstock.store.layout import ALIGN, offset_dtype
 from penstock.store.reader import TokenStore
 from penstock.store.stream import TokenStream
 
@@ -53,6 +54,7 @@ class ByteLayout:
     private: bool = False  # each process keeps what it fetched for itself; the processes of a host share nothing
     scanned: bool = False  # each process reads all bytes once before its first read: to index or to decompress them
     held: bool = False  # and keeps them: reads request nothing
+    documents: int = 0  # of a token store: the objects have tables of where they begin
 
     @property
     def objects(self) -> int:
@@ -71,6 +73,17 @@ class ByteLayout:
             return full * self._pages(self.per_object) + (self._pages(rest) if rest else 0)
         sizes, times = np.unique(np.diff(self.bounds), return_counts=True)
         return sum(self._pages(n) * k for n, k in zip(sizes.tolist(), times.tolist(), strict=True) if n)
+
+    def tables(self, reads: float | None, get_bytes: int) -> tuple[float, float]:
+        """Requests and bytes of the tables of documents: of this many random documents, or of all in order (None)."""
+        if not self.documents:
+            return 0.0, 0.0
+        each = (self.documents / self.objects + 1) * np.dtype(offset_dtype(self.items // self.objects)).itemsize
+        pages = self.objects * ceil(each / self.page_bytes)
+        if reads is None:
+            return float(self.objects * ceil(each / get_bytes)), float(pages * self.page_bytes)
+        touched = -pages * expm1(-reads / pages)
+        return touched, touched * self.page_bytes
 
     @property
     def last_page(self) -> int:
@@ -170,7 +183,7 @@ def layout_of(source: Source, assumed: Assumptions) -> ByteLayout | None:
             page = source.manifest.shards[0].page_bytes
         return ByteLayout(
             source.n_tokens, source.dtype.itemsize, page, spacing(assumed, page), bounds=bounds,
-            header=ALIGN if stored else 0, exact=stored, opened=stored,
+            header=ALIGN if stored else 0, exact=stored, opened=stored, documents=len(source) if stored else 0,
         )  # fmt: skip
     if isinstance(source, RecordRanges) and source.range_unit and len(source) and not assumed.sample_bytes:
         return record_layout(source, len(source), spacing(assumed, source.range_unit), scanned)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from penstock.core.errors import UsageError
 from penstock.markup.visible import number_of
@@ -96,7 +96,11 @@ def estimate_pipeline(definition: Definition, run: Run, assume: Mapping[str, Any
         fingerprint=plan.fingerprint,
         notes=tuple(_notes(plan, ranks)),
     )
-    return estimated(figures, Rows(counted, list(known.values()), orders_of(root)), run_of(run), assumed)
+    documents: Literal["none", "touched", "all"] = "touched" if root.facts.by_document else "none"
+    if documents == "touched" and (planned is not None or root.facts.per_batch is not None):
+        documents = "all"  # of all lengths a plan is made
+    rows = Rows(counted, list(known.values()), orders_of(root), documents)
+    return estimated(figures, rows, run_of(run), assumed)
 
 
 def estimate_numbers(

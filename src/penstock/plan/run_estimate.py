@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import ceil, expm1
-from typing import Any
+from typing import Any, Literal
 
 from penstock.core.sizes import size
 from penstock.order.lanes import fleet_amplification
@@ -43,6 +43,7 @@ class Rows:
     steps: Steps | None
     layouts: list[ByteLayout]
     orders: list[Order]
+    documents: Literal["none", "touched", "all"] = "none"  # whose places in a token store are looked up
 
     @property
     def cached(self) -> bool:
@@ -179,7 +180,7 @@ def estimated(
         period=_period(figures),
         reading=reading,
         cache=None if reading is None else _cache(figures, rows, reading, seconds, assumed),
-        seconds_to_first_batch=None if counted is None else _first_batch(counted.made, assumed),
+        seconds_to_first_batch=None if counted is None else _first_batch(counted.made, rows, assumed),
         cost=cost,
         order=order,
         quality=quality,
@@ -234,7 +235,7 @@ def _reading(
     elif found := _epoch_of_blocks(figures, rows):
         requests, sent, *later = found
         how = "closed form: what a process fetched is kept"
-    scanned, opened = _scanned(figures, rows, assumed), _objects_read(rows.layouts, made.rows * period)
+    scanned, opened = _scanned(figures, rows, assumed), _objects_read(rows, made.rows * period, assumed)
     return Reading(
         exact=exact,
         how=how + ("" if all(layout.exact for layout in rows.layouts) else ", rows of equal size"),
@@ -250,16 +251,23 @@ def _reading(
         amplification=sent / max(fleet_rows * per_row, 1e-9),
         gets_per_second=None if seconds is None else requests / period / seconds,
         bytes_per_second_and_host=None if seconds is None else sent / hosts / period / seconds,
-        opening_requests_per_host=opened + scanned[0],
-        opening_bytes_per_host=scanned[1],
+        opening_requests_per_host=opened[0] + scanned[0],
+        opening_bytes_per_host=opened[1] + scanned[1],
         later_requests=later[0],
         later_bytes=later[1],
     )
 
 
-def _objects_read(layouts: list[ByteLayout], reads: float) -> float:
-    """The manifest of each token store, and those of its shards that this many random reads touch."""
-    return sum(1 - layout.objects * expm1(-reads / layout.objects) for layout in layouts if layout.opened)
+def _objects_read(rows: Rows, reads: float, assumed: Assumptions) -> tuple[float, float]:
+    """Requests and bytes of what this many random reads look up in token stores, each once.
+
+    The manifest and, without bytes, the shards that are touched; the tables of their documents.
+    """
+    found = [layout for layout in rows.layouts if layout.opened]
+    opened = sum(1 - layout.objects * expm1(-reads / layout.objects) for layout in found)
+    some = None if rows.documents == "all" else reads
+    tables = [layout.tables(some, assumed.get_bytes) for layout in found if rows.documents != "none"]
+    return opened + sum(requests for requests, _ in tables), sum(sent for _, sent in tables)
 
 
 def _scanned(figures: Figures, rows: Rows, assumed: Assumptions) -> tuple[float, float]:
@@ -317,10 +325,11 @@ def _cache(figures: Figures, rows: Rows, reading: Reading, seconds: float | None
     return Cache(steps, least, max(least, min(float(assumed.cache_bytes), reading.bytes_per_host, everything)))
 
 
-def _first_batch(made: Counted, assumed: Assumptions) -> float:
-    """Three rounds of requests: the manifest, the ends of the objects, the pages of the first step."""
-    rounds = 1 + ceil(made.first_objects / assumed.in_flight) + ceil(made.first_requests / assumed.in_flight)
-    return rounds * assumed.latency + made.first_bytes / assumed.bandwidth
+def _first_batch(made: Counted, rows: Rows, assumed: Assumptions) -> float:
+    """Rounds of requests: the manifest, the ends of objects, tables if all are read, the pages of the first step."""
+    tables, sent = _objects_read(rows, 0, assumed) if rows.documents == "all" else (0.0, 0.0)
+    rounds = 1 + sum(ceil(n / assumed.in_flight) for n in (made.first_objects, made.first_requests, tables))
+    return rounds * assumed.latency + (made.first_bytes + sent) / assumed.bandwidth
 
 
 def _rows_per_rank(figures: Figures, counted: _Count | None) -> float | None:

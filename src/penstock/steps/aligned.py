@@ -189,7 +189,7 @@ def _numbers(column: Column) -> Column:
 
 def _facts(child: Node, fills: Fills) -> RowFacts:
     """Labels of one's own are not token ids: they keep 64 bits, whatever the type of ids, so that none overflows."""
-    facts = replace(child.facts, one_copy=False)
+    facts = replace(child.facts, one_copy=False, by_document=True)
     if any(name == "labels" for name, _ in fills):
         facts = replace(facts, ids=facts.ids - {"labels"}, own_labels=False)
     return facts

@@ -55,6 +55,7 @@ class Branches(Node):
             width=facts[0].width if all(f.width == facts[0].width for f in facts) else None,
             spares=self if any(f.spares is not None for f in facts) else None,
             per_batch=per_batch if all(f.per_batch == per_batch for f in facts) else None,
+            by_document=any(f.by_document for f in facts),
             moves=any(f.moves for f in facts),
             rejects=any(f.rejects for f in facts),
             draws=any(f.draws for f in facts),

@@ -68,6 +68,7 @@ class RowFacts:
     sources: int = 1  # sources that the rows of a batch may come from: with many, more rows in one read cost less each
     width: int | None = None  # tokens of every row, padding included, where rows have one length
     per_batch: BatchColumns | None = None
+    by_document: bool = False  # reading needs to know where documents begin: the table of a token store
     moves: bool = False  # the record at a position may be another one in another epoch
     rejects: bool = False  # a step rejects rows: a position may hold another record than the plan says, or none
     unread: str = ""  # what to write to read the columns of the source that are not read

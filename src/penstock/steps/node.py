@@ -148,7 +148,7 @@ class SourceNode(Node):
         unread = source.unread if isinstance(source, PartialSource) else ""
         self.facts = RowFacts(blocks=sizes, numbered=True, unread=unread)
         if isinstance(source, TokenSource):
-            self.facts = replace(self.facts, bounds=Bounds.of(source.dtype, source.vocab_size))
+            self.facts = replace(self.facts, bounds=Bounds.of(source.dtype, source.vocab_size), by_document=True)
         self.columns = tuple(source.columns) if isinstance(source, ColumnSource) else ()
         if RUNS in self.columns and (isinstance(source, TokenSource) or "input_ids" in self.columns):
             bounds, ids = self.facts.bounds.with_labels(), self.facts.ids | {"input_ids", "labels"}

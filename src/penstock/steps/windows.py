@@ -125,8 +125,9 @@ class _Windowed(ContentNode):
         bounds = Bounds(0, self.facts.bounds.most)
         ids = frozenset({"input_ids", "labels"})
         self.facts = replace(
-            self.facts, ids=ids, bounds=bounds, own_labels=True, even=True, one_copy=True, numbered=True, width=length
-        )
+            self.facts, ids=ids, bounds=bounds, own_labels=True, even=True, one_copy=True, numbered=True, width=length,
+            by_document=False,
+        )  # fmt: skip
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
         return Picks(position, epoch)
@@ -174,7 +175,7 @@ class _Masked(_Windowed):
     def __init__(self, child: Node, source: TokenSource, length: int, stride: int, count: int) -> None:
         super().__init__(child, source, length, stride, count)
         self.runs = loss_runs.runs_of(source)
-        self.facts = replace(self.facts, bounds=self.facts.bounds.with_labels(), one_copy=False)
+        self.facts = replace(self.facts, bounds=self.facts.bounds.with_labels(), one_copy=False, by_document=True)
 
     def open(self, picks: Picks, compact: bool = False) -> Read:
         return Node.open(self, picks, compact)

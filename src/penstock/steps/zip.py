@@ -50,6 +50,7 @@ class Zipped(Node):
             width=next((f.width for f in facts if f.width is not None), None),
             per_batch=None if self.packed is None else self.packed.facts.per_batch,
             ahead=min(f.ahead for f in facts),
+            by_document=any(f.by_document for f in facts),
             moves=any(f.moves for f in facts),
             draws=any(f.draws for f in facts),
         )
