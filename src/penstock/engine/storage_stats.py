@@ -10,8 +10,7 @@ from typing import Any
 
 from penstock.engine.prefetch import is_paged
 from penstock.plan.build import Plan
-from penstock.sources.base import FileSource, NotedSource
-from penstock.sources.folders import MediaFolder
+from penstock.sources.base import FileSource, NotedSource, Source
 from penstock.storage import metrics
 from penstock.storage.cache_metrics import PAGES
 from penstock.storage.filesystem import scheme
@@ -19,11 +18,11 @@ from penstock.storage.filesystem import scheme
 _MUCH = 0.5  # of the trainer's waiting, above which storage is named as the reason
 
 
-def _is_remote(source: Any) -> bool:
+def _is_remote(source: Source) -> bool:
     """Whether a source reads files behind URLs."""
-    if isinstance(source, MediaFolder):
-        return bool(source.objects)
-    return isinstance(source, FileSource) and any(map(scheme, source.paths[:1]))
+    if isinstance(source, FileSource):
+        return any(map(scheme, source.paths[:1]))
+    return len(source) > 0 and bool(scheme(str(source.locate(0).get("file", ""))))
 
 
 class StorageStats:
