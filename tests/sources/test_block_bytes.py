@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.sources.block_bytes import MOST_CHUNKS, TableBytes
+from penstock.sources.parquet import ParquetFiles
 
 TEXTS = ["", "a", None, "bcd", "é" * 500, "x"]
 COLUMNS = {
@@ -42,3 +46,14 @@ def test_of_many_chunks_each_is_one_block() -> None:
     sizes = TableBytes([pa.chunked_array(chunks), pa.chunked_array([pa.array(range(2 * len(chunks)))])])
     assert sizes.of(np.array([0, 1, 4])) == 39
     assert sizes.largest == 13
+
+
+def test_rows_of_parquet_count_the_columns_that_are_read(tmp_path: Path) -> None:
+    texts = [str(i) * 400 for i in range(60)]
+    for name, rows in (("a", slice(0, 40)), ("b", slice(40, 60))):
+        table = pa.table({"text": texts[rows], "n": range(60)[rows]})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=8, use_dictionary=False)
+    every, both = np.arange(60), sum(map(len, texts)) + 60 * 8
+    assert both <= ParquetFiles(tmp_path).bytes_of_rows(every) < 1.5 * both  # pages have headers
+    assert 60 * 8 <= ParquetFiles(tmp_path, ["n"], text="n").bytes_of_rows(every) < both / 10
+    assert ParquetFiles(tmp_path).largest_row() >= 800

@@ -79,7 +79,7 @@ class ArrowFiles(SizedByBlocks, RowTexts):
         self._numbers = np.concatenate([np.arange(len(c)) for c in counts]).astype(np.int64)
         self._firsts = np.concatenate([[0], np.cumsum([n for c in counts for n in c])]).astype(np.int64)
         self._file_firsts = np.concatenate([[0], np.cumsum([sum(c) for c in counts])]).astype(np.int64)
-        self._measured = BlockBytes(self._firsts, np.array(sizes))
+        self._stored = np.array(sizes)
         if not len(self):
             raise DataError("at least one row", got="none", where=", ".join(self.paths[:3]), fix="pass files with rows")
 
@@ -136,6 +136,9 @@ class ArrowFiles(SizedByBlocks, RowTexts):
 
     def __len__(self) -> int:
         return int(self._firsts[-1])
+
+    def _measure(self) -> BlockBytes:
+        return BlockBytes(self._firsts, self._stored)
 
     def block_sizes(self) -> NDArray[np.int64]:
         """Rows of each record batch that has any."""

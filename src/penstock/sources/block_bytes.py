@@ -6,6 +6,7 @@ a single row; of Arrow and Parquet files it is a record batch or a row group.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -46,8 +47,9 @@ class SizedByBlocks:
 
     _measured: BlockBytes | TableBytes | None = None
 
+    @abstractmethod
     def _measure(self) -> BlockBytes | TableBytes:
-        raise NotImplementedError
+        """Measures them."""
 
     def bytes_of_rows(self, indices: I64) -> int:
         """See `sources.base.SizedRows`."""

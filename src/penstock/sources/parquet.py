@@ -79,15 +79,16 @@ class ParquetFiles(parquet_reads.SizedGroups):
         with self._open(0) as file:
             columns = self._partitions.chosen(columns, file.schema_arrow.names)
         self.kinds: dict[str, str] = {}
-        counts: list[NDArray[np.int64]] = []
+        self._every_column = columns is None
+        groups: list[NDArray[np.int64]] = []
         for number, path in enumerate(self.paths):
             with self._open(number) as file, naming(path):
-                counts.append(self._inspect(file, path, columns))
-        self._groups = np.concatenate([np.arange(len(c)) for c in counts])
-        self._files = np.repeat(np.arange(len(counts)), [len(c) for c in counts])
-        self._firsts = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-        file_rows = [int(c.sum()) for c in counts]
-        self._file_firsts = np.concatenate([[0], np.cumsum(file_rows)]).astype(np.int64)
+                groups.append(self._inspect(file, path, columns))
+        rows, self._decoded = np.concatenate(groups, axis=1)
+        self._groups = np.concatenate([np.arange(each.shape[1]) for each in groups])
+        self._files = np.repeat(np.arange(len(groups)), [each.shape[1] for each in groups])
+        self._firsts = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+        self._file_firsts = np.concatenate([[0], np.cumsum([int(each[0].sum()) for each in groups])]).astype(np.int64)
         if not len(self):
             raise DataError("at least one row", got="none", where=", ".join(self.paths[:3]), fix="pass files with rows")
         self._fresh()
@@ -97,7 +98,7 @@ class ParquetFiles(parquet_reads.SizedGroups):
         self._scattered = ScatteredRows(self, self._files)
 
     def _inspect(self, file: Any, path: str, columns: Sequence[str] | None) -> NDArray[np.int64]:
-        """Checks one file's schema against the first file's; returns the rows of its row groups."""
+        """Checks one file's schema against the first file's; returns the rows of its row groups, and their bytes."""
         schema = file.schema_arrow
         names = list(columns) if columns is not None else list(self.kinds) or schema.names
         for name in names:
@@ -116,14 +117,14 @@ class ParquetFiles(parquet_reads.SizedGroups):
         meta = file.metadata
         groups = [meta.row_group(g) for g in range(meta.num_row_groups)]
         rows = [group.num_rows for group in groups]
-        if any(group.num_columns != meta.num_columns for group in groups) or not 0 <= sum(rows) < 1 << 62:
+        fit = all(group.num_columns == meta.num_columns for group in groups)
+        if not fit or min(rows, default=0) < 0 or not sum(rows) < 1 << 62:
             raise damaged(path, ValueError(f"row groups of {rows[:8]} rows that do not fit its schema"))
-        if min(rows, default=0) < 0:
-            raise damaged(path, ValueError(f"a row group of {min(rows)} rows"))
-        if any(group.total_byte_size > self.limits.expansion_free_bytes for group in groups):
+        decoded = [group.total_byte_size for group in groups]
+        if max(decoded, default=0) > self.limits.expansion_free_bytes:
             sizes = self.column_sizes(self.paths.index(path))
             parquet_footer.check_expansion(sizes, set(names), self.limits, path)
-        return np.array(rows, np.int64)
+        return np.array([rows, decoded], np.int64)
 
     def column_sizes(self, file: int) -> list[parquet_footer.Sizes]:
         return self._footers.chunks(file).sizes()

@@ -104,8 +104,8 @@ def check_expansion(groups: Sequence[Sizes], names: set[str], limits: Limits, pa
             )
 
 
-def chunks_of(footer: bytes, path: str) -> Chunks:
-    """The column chunks of every row group."""
+def chunks_of(footer: bytes, path: str, most: int | None = None) -> Chunks:
+    """The column chunks of every row group, or of the first `most`."""
     names: dict[str, int] = {}
     table, edges = array("q"), array("q", [0])
     try:
@@ -116,9 +116,11 @@ def chunks_of(footer: bytes, path: str) -> Chunks:
                 continue
             count, item, reader.at = items(footer, reader.at)
             _structs_only(count, item)
-            for _ in range(count):
+            for _ in range(count if most is None else min(most, count)):
                 _group(reader, names, table)
                 edges.append(len(table) // len(Chunk._fields))
+            if most is not None:
+                break
     except (IndexError, ValueError) as error:
         raise DataError(
             "a Parquet footer", got=f"{error}, in its {len(footer)} bytes", where=path, fix="fetch the file again"

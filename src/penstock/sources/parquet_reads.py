@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,27 +26,29 @@ _MOST_DECODED = 1 << 40  # bytes of a column chunk; more is a lie of the footer
 
 
 class SizedGroups(SizedByBlocks):
-    """The sizes of rows of Parquet files, by the footers: within a row group all rows count alike."""
+    """The sizes of rows of Parquet files, by their row groups: within one all rows count alike."""
 
     if TYPE_CHECKING:
         paths: list[str]
         kinds: dict[str, str]
         _footers: Footers
-        _files: I64
         _firsts: I64
+        _decoded: I64  # bytes of each row group
+        _every_column: bool
 
     def _measure(self) -> BlockBytes:
-        sizes: list[NDArray[Any]] = []
-        for file, path in enumerate(self.paths):
-            groups = int((self._files == file).sum())
-            if filesystem.scheme(path) and not filesystem.is_object(path):  # its footer would be requested again
-                sizes.append(np.zeros(groups))
-                continue
-            spans = self._footers.chunks(file).spans(list(self.kinds))
-            sizes.append(np.bincount(spans[:, 0], np.clip(spans[:, 3], 0, _MOST_DECODED), groups))
-            if len(sizes[-1]) != groups:
-                raise damaged(path, ValueError(f"{len(sizes[-1])} row groups, {groups} when it was opened"))
-        return BlockBytes(self._firsts, np.concatenate(sizes))
+        share = 1.0 if self._every_column else self._share()
+        return BlockBytes(self._firsts, share * np.clip(self._decoded, 0, _MOST_DECODED))
+
+    def _share(self) -> float:
+        """The part of the bytes that is in the columns to read, by the first row group; 0 where it is not known."""
+        if filesystem.scheme(self.paths[0]) and not filesystem.is_object(self.paths[0]):
+            return 0.0  # its footer would be requested again
+        chunks = self._footers.chunks(0, 1)
+        if not len(chunks):
+            return 0.0
+        mine = int(chunks.spans(list(self.kinds), 0)[:, 3].sum())
+        return min(1.0, mine / max(1, int(chunks.spans(chunks.names, 0)[:, 3].sum())))
 
 
 @dataclass(frozen=True)

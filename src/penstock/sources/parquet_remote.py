@@ -117,12 +117,14 @@ class Footers:
         self.__dict__.update(state)
         self._found, self._lock = {}, threading.Lock()
 
-    def chunks(self, file: int) -> parquet_footer.Chunks:
-        """The column chunks of a file of any kind; the footer of a local file is read again."""
+    def chunks(self, file: int, most: int | None = None) -> parquet_footer.Chunks:
+        """The column chunks of a file of any kind, at least of its first `most` row groups; the footer of a local file
+        is read again."""
         path, stamp = self._paths[file], self._stamps[file]
         if filesystem.is_object(path):
             return self.get(file).chunks
-        return parquet_footer.chunks_of(parquet_footer.read_footer(path, stamp.size, self._limits, self._options), path)
+        footer = parquet_footer.read_footer(path, stamp.size, self._limits, self._options)
+        return parquet_footer.chunks_of(footer, path, most)
 
     def blocks(self, groups: Sequence[tuple[int, int]], columns: Sequence[str]) -> list[list[Block]]:
         """The bytes of these columns of row groups (file, number), read with one set of merged requests."""
