@@ -23,7 +23,7 @@ def command(commands: Any, name: str, does: str, run: Run, *, examples: Sequence
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     _add_storage(parser)
     return parser
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from penstock._version import __version__
@@ -92,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     as_json = "--json" in (sys.argv[1:] if argv is None else argv)
     try:
-        args = parser().parse_args(argv)
+        args = _parsed(parser(), argv)
     except _Usage as wrong:
         if as_json:
             console.json_error("usage", wrong.message, fix=f"{wrong.parser.prog} --help")
@@ -124,6 +126,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hint := getattr(args, "interrupted", ""):
             console.note(hint)
         return 130
+
+
+def _parsed(top: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments; an unknown option is an error of its command, which names the nearest one."""
+    args, unknown = top.parse_known_args(argv)
+    if unknown:
+        _refuse(unknown, args.parser)
+    return args
+
+
+def _refuse(unknown: Sequence[str], command: argparse.ArgumentParser) -> NoReturn:
+    known = re.findall(r"--[a-z-]+", command.format_help())
+    near = [name for word in unknown for name in get_close_matches(word.partition("=")[0], known, 1)]
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    command.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -439,8 +439,9 @@ def _short(value: Any) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
-    return f"{star}{parameter.name}" + ("" if parameter.default is parameter.empty else f"={parameter.default!r}")
+    kind = parameter.kind
+    stars = "*" if kind is parameter.VAR_POSITIONAL else "**" if kind is parameter.VAR_KEYWORD else ""
+    return f"{stars}{parameter.name}" + ("" if parameter.default is parameter.empty else f"={parameter.default!r}")
 
 
 def changed(function: Callable[..., Any], **values: Any) -> dict[str, Any]:

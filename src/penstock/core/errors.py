@@ -2,7 +2,8 @@
 
     PenstockError
     ├── UsageError        (ValueError)    a wrong argument or combination, raised while building
-    │   └── ArgumentError (TypeError)     an argument that a verb does not have, or too many, or too few
+    │   ├── ArgumentError (TypeError)     an argument that a verb does not have, or too many, or too few
+    │   └── NoSuchVerb    (AttributeError)  a method or function that there is not
     ├── MissingExtra      (ImportError)   an optional dependency is not installed
     ├── StateError        (ValueError)    a saved state does not fit this loader
     ├── StorageError      (OSError)       a file could not be read or written; its content is not at fault
@@ -70,6 +71,10 @@ class UsageError(PenstockError, ValueError):
 
 class ArgumentError(UsageError, TypeError):
     """A verb or reader was called with arguments that it does not have; the message says what to write."""
+
+
+class NoSuchVerb(UsageError, AttributeError):
+    """There is no method or function of this name; the message names the counterpart or the nearest one."""
 
 
 class MissingExtra(PenstockError, ImportError):

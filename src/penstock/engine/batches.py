@@ -224,17 +224,18 @@ class Batches:
                 yield from (self.order(step) for step in range(lo, stop))
             lo = stop
 
-    def rows(self, step: int, row: int) -> Picks:
-        """The picks of one row of this rank's batch `step` after replacements; reads the batch to find them."""
-        part = self.read(step, step + 1)[0]
-        own = self._own(part.rows.picks.rows(slice(part.start, part.stop)), part.block, part.number)
-        return own.rows(slice(row, row + 1) if row >= 0 else slice(0, 0))
+    def rows(self, step: int) -> Picks:
+        """The picks of this rank's batch `step` after replacements; reads the batch to find them."""
+        return self._replaced(self.read(step, step + 1)[0])
 
     def with_picks(self, step: int) -> tuple[Any, Picks]:
         """This rank's batch `step`, and the picks of its rows after replacements; the rows are read once."""
         part = self.read(step, step + 1)[0]
-        own = self._own(part.rows.picks.rows(slice(part.start, part.stop)), part.block, part.number)
-        return self.make(part), own
+        picks = self._replaced(part)
+        return self.make(part), picks
+
+    def _replaced(self, part: Part) -> Picks:
+        return self._own(part.rows.picks.rows(slice(part.start, part.stop)), part.block, part.number)
 
     def _own(self, picks: Picks, block: Block, number: int) -> Picks:
         """This rank's rows of a step; `picks` are those of all ranks where the global batch is made first."""

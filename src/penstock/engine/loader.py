@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 from penstock.core.arguments import explained_class
 from penstock.core.cpus import usable_cores
-from penstock.core.errors import ArgumentError, LimitError, StateError, UsageError
+from penstock.core.errors import ArgumentError, LimitError, NoSuchVerb, StateError, UsageError
 from penstock.core.ledger import Ledger
 from penstock.core.pickling import Portable
 from penstock.engine import stalls
@@ -78,6 +78,17 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
     # For the error of a loader that is not sharded: what to add, and what passes all rows to every process.
     _shard_line = ".shard() to the pipeline, after the processes have been initialised"
     _share_all_line = ".shard(0, 1)"
+
+    if not TYPE_CHECKING:  # so that type checkers refuse unknown names too
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or hasattr(type(self), name):  # a property's own AttributeError is not about a name
+                return object.__getattribute__(self, name)
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, (n for n in dir(type(self)) if n[0] != "_"), 1, 0.8)
+            fix = f".{near[0]}" if near else f"verbs of a pipeline come before .to_{self.output.name}()"
+            raise NoSuchVerb("a method or attribute of a loader", got=f".{name}", fix=fix)
 
     def __init__(
         self,

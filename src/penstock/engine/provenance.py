@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.errors import UsageError
 from penstock.markup.notebook import facts_html
-from penstock.plan.step_ranges import step_number
+from penstock.plan.step_ranges import row_number, step_number
 from penstock.steps.picks import Picks
 
 if TYPE_CHECKING:
@@ -71,11 +70,9 @@ class Provenance:
 
     def why(self, step: int, row: int = 0) -> dict[str, Any]:
         """The provenance of a row of this rank's batch `step`: record, offsets and seed."""
-        work = self._work(single=True)
-        picks = work.rows(step_number(step), row)
-        if not len(picks):
-            raise UsageError("a row of the batch", got=f"row {row} of step {step}", fix="rows count from 0")
-        return self._explained(step, row, picks)
+        picks = self._work(single=True).rows(step_number(step))
+        row = row_number(row, len(picks), step)
+        return self._explained(step, row, picks.rows(slice(row, row + 1)))
 
     def look(self, step: int) -> Look:
         """The batch of any step, with the provenance of its rows; they are read once."""

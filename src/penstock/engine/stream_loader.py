@@ -25,6 +25,7 @@ from penstock.engine.loop import Loop
 from penstock.engine.stats import Stats
 from penstock.plan import state as states
 from penstock.plan.same_step import refuse_different_steps
+from penstock.plan.step_ranges import row_number
 from penstock.plan.stream_batches import Cut, Placed, Position, Round, Share, position_of
 
 
@@ -156,8 +157,7 @@ class StreamLoader:
         """Which record made a row of this rank's batch `step`."""
         epoch, each = self._round_at(step)
         placed = self._cut().share(each.placed).placed
-        if not 0 <= row < len(placed):
-            raise UsageError("a row of the batch", got=f"row {row} of step {step}", fix="rows count from 0")
+        row = row_number(row, len(placed), step)
         return {"step": step, "row": row, "epoch": epoch, "from": self.stream.locate(placed[row])}
 
     def _round_at(self, step: int) -> tuple[int, Round]:

@@ -103,7 +103,18 @@ class TorchOutput(Output):
             tensor = tensor.contiguous(memory_format=self.torch.channels_last)
         if self.pin:
             tensor = tensor.pin_memory()
-        return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pin)
+        return tensor if self.device is None else self._placed(tensor, self.device)
+
+    def _placed(self, tensor: Any, device: Any) -> Any:
+        try:
+            return tensor.to(device, non_blocking=self.pin)
+        except (AssertionError, RuntimeError) as error:
+            if device.type != "cuda" or self.torch.cuda.is_available():
+                raise
+            raise UsageError(
+                "a device that torch can use here in device=", got=f"{str(device)!r}: {str(error)[:200]}",
+                fix='device="cpu", or check the driver, and that torch was installed with CUDA',
+            ) from error  # fmt: skip
 
     def _cast(self, name: str, tensor: Any) -> Any:
         made = tensor.to(self.floats)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.errors import UsageError
+from penstock.core.errors import NoSuchVerb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,6 +55,13 @@ COUNTERPARTS: dict[str, str] = {
     "persist": ".cache()",
     "where": ".filter(lambda row: ...)",
     "with_columns": '.map(lambda row: {**row, "name": ...})',
+    "describe": "print(pipeline); penstock stats on the command line for lengths and values",
+    "first": "pipeline.rows()[0]",
+    "join": "penstock.pair(...)",
+    "order_by": ".bucket(...) for rows of similar length in a batch; an order of your own comes from the source",
+    "show": ".peek(n)",
+    "tail": "pipeline.rows()[-n:]",
+    "union": "penstock.concat([...])",
     # tf.data
     "apply": "function(pipeline)",
     "as_numpy_iterator": ".batch(size).to_numpy()",
@@ -92,11 +99,22 @@ COUNTERPARTS: dict[str, str] = {
     "to_tuple": '.batch(size).to_torch().as_tuples("image", "label")',
     "with_epoch": ".take(rows)",
     "with_length": ".take(rows)",
+    "cycle": ".repeat()",
+    # Transformers
+    "apply_chat_template": "penstock.prepare_prompts(records, engine, folder): docs/how-to/instructions.md",
+    "group_by_length": ".bucket(...)",
+    # torchvision, Albumentations
+    "augment": ".map_batches(Augment(...)) after .batch(size)",
+    "normalize": ".decode_images(size, mean=..., std=...)",
+    "random_crop": '.decode_images(size, crop="random")',
+    "resize": ".decode_images(size)",
+    "transform": ".map(function), or .map_batches(Augment(...)) after .batch(size)",
     # lhotse
     "resample": ".decode_audio(sample_rate=...)",
     # PyTorch
     "chain": "penstock.concat([...])",
     "random_split": '.split({"train": 0.9, "test": 0.1})',
+    "cuda": '.to_torch(device="cuda")',
     "collate": '.pad(to="longest"), or .map_batches(function)',
     "collate_fn": '.pad(to="longest"), or .map_batches(function)',
     "load_state_dict": "loader = pipeline.batch(size).to_torch(); loader.load_state_dict(state)",
@@ -127,10 +145,6 @@ READERS: dict[str, str] = {
     "join": 'pair(media, captions, on="key")',
 }
 _ELSE = "docs/how-to/coming-from.md names the counterparts of other libraries; help(penstock.Pipeline) lists the verbs"
-
-
-class NoSuchVerb(UsageError, AttributeError):
-    """There is no method or function of this name; the message names the counterpart or the nearest one."""
 
 
 def no_such_name(name: str, known: Iterable[str]) -> AttributeError:

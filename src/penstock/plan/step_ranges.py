@@ -127,6 +127,14 @@ class StepRanges:
         )
 
 
+def row_number(row: int, rows: int, step: int) -> int:
+    """A row number of the user, checked to be one of the `rows` rows of a batch."""
+    if 0 <= row < rows:
+        return row
+    expected = f"a row of the batch, from 0 to {rows - 1}" if rows else "a step in which this rank has rows"
+    raise UsageError(expected, got=f"row {row} of step {step}", fix="rows count from 0 in each batch")
+
+
 def step_number(step: int) -> int:
     """A step number of the user, checked."""
     if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < LARGEST:

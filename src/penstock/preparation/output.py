@@ -36,7 +36,10 @@ def checked_place(out: str | os.PathLike[str]) -> str:
             got=repr(text),
             fix=f"use a local path and copy with your storage's own tool, or mount {found}:// as a folder",
         )
-    return filesystem.local_only(out, "out")
+    path = filesystem.local_only(out, "out")
+    if os.path.isfile(filesystem.local(path)):
+        raise UsageError("out: a folder, or a path at which there is nothing yet", got="a file", where=path)
+    return path
 
 
 class Output:

@@ -55,7 +55,9 @@ def prepare(
     )  # fmt: skip
     if not isinstance(source, Pipeline | TextSource):
         raise UsageError(
-            "a pipeline of texts to prepare", got=repr(source)[:80], fix="prepare(penstock.read_text(paths), ...)"
+            "a pipeline of texts to prepare",
+            got=repr(source)[:80],
+            fix="prepare(penstock.read_text(paths), ...), or read_jsonl(paths) or another reader",
         )
     if keep != () and not isinstance(source, Pipeline):
         got = type(source).__name__

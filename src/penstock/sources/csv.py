@@ -96,6 +96,11 @@ class CsvFiles(LineSource):
             if not self.files.stamps[file].size:
                 continue
             names = self._cells(_first_record(path, self.quoting, self.limits, self.files.options), path)
+            if names[0].lstrip().startswith(('{"', "[{")):
+                raise DataError(
+                    "a CSV file that begins with the names of its columns", got=f"JSON: {names[0][:60]}", where=path,
+                    fix="read_jsonl(path) reads one JSON object a line, read_json(path) an array of them",
+                )  # fmt: skip
             names = _checked_names([name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)], path)
             found = found or names
             if names != found:

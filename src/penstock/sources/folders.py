@@ -72,6 +72,8 @@ class MediaFolder:
             found = [("", list(self.objects))] if self.objects else []
         else:
             self.root = os.path.abspath(filesystem.local(os.fspath(root)))
+            if not os.path.lexists(self.root):
+                raise filesystem.nothing_at(os.fspath(root))
             found = list_files(self.root, ends)
         if not found:
             raise UsageError(

@@ -141,7 +141,8 @@ def pick(record: dict[str, Any], name: str, kind: str, where: str, depth: int, *
             f"a field {name!r}",
             got=f"only {', '.join(map(repr, list(record)[:8])) or 'an empty object'}",
             where=where,
-            fix="name the field that holds it (field=, or text_field= of CapibaraDataLoader), or repair the record",
+            fix="name the field that holds it (fields=, field=, or text_field= of CapibaraDataLoader), or repair "
+            "the record",
         )
     value = record[name]
     if not fits(value, kind):

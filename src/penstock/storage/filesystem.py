@@ -145,17 +145,22 @@ def expand_stamped(
             names = _expand_remote(path, storage_options, suffixes) if remote else _expand_local(path, suffixes)
             matches = dict.fromkeys(names)
         if not matches:
-            plain = not globbing.has_magic(path)
-            absent = plain and not scheme(path) and not os.path.lexists(local(path))
-            wanted = f" ending in {_in_words(suffixes)}" if suffixes and plain and not absent else ""
-            raise FileMissing(
-                f"files{wanted} at {path!r}",
-                got="no such file or folder" if absent else "nothing matches",
-                where=f"looked in {_looked_in(path)}",
-                fix="check the spelling and the current folder; ** in a glob includes subfolders",
-            )
+            raise nothing_at(path, suffixes)
         found.update(matches)
     return found
+
+
+def nothing_at(path: str, suffixes: Sequence[str] = ()) -> FileMissing:
+    """The error for a path or pattern at which no file is found."""
+    plain = not globbing.has_magic(path)
+    absent = plain and not scheme(path) and not os.path.lexists(local(path))
+    wanted = f" ending in {_in_words(suffixes)}" if suffixes and plain and not absent else ""
+    return FileMissing(
+        f"files{wanted} at {path!r}",
+        got="no such file or folder" if absent else "nothing matches",
+        where=f"looked in {_looked_in(path)}",
+        fix="check the spelling and the current folder; ** in a glob includes subfolders",
+    )
 
 
 def _in_words(suffixes: Sequence[str]) -> str:
