@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -213,6 +214,21 @@ def test_a_killed_write_of_a_token_store_resumes_with_the_same_bytes(tmp_path: P
     (lambda out: ps.from_arrays({"x": np.zeros((2, 3, 3))}).write(out), "shape \\(3, 3\\)"),
     (lambda out: ps.from_arrays({"key": ["a.b"], "t": ["x"]}).write(out, "webdataset"), "has no dot"),
     (lambda out: ps.from_arrays({"key": ["../b"], "t": ["x"]}).write(out, "webdataset"), "keys of tar records"),
+    (lambda out: ps.from_arrays({"key": ["\ud800"], "t": ["x"]}).write(out, "webdataset"), "keys of tar records"),
+    (lambda out: ps.from_arrays({"t": ["a", None]}).write(out, "webdataset"), "got:   None"),
+    (lambda out: ps.from_arrays({"t": ["\ud800"]}).write(out, "webdataset"), "surrogates not allowed"),
+    (lambda out: ps.from_arrays({"t/n": [1]}).write(out, "webdataset"), "can end the name of a file"),
+    (lambda out: ps.from_arrays({"T": [1], "t": [2]}).write(out, "webdataset"), "a part of its own"),
+    (lambda out: ps.from_arrays({"t": np.array([1], "m8[ns]")}).write(out, "webdataset"), "written as .t.json"),
+    (lambda out: ps.from_arrays({"x": [math.nan]}).write(out, "webdataset"), "nan is no number of JSON"),
+    (lambda out: ps.from_arrays({"x": [1.0, math.inf]}).write(out, "jsonl"), "inf is no number of JSON"),
+    (lambda out: ps.from_arrays({"x": [{"a": [math.nan]}]}).write(out, "jsonl"), "nan is no number of JSON"),
+    (lambda out: ps.from_arrays({"x": [[1.0], [-math.inf, 2]]}).write(out, "jsonl"), "-inf is no number of JSON"),
+    (lambda out: ps.from_arrays({"x": np.array([np.nan], "f2")}).write(out, "jsonl"), "nan is no number of JSON"),
+    (lambda out: ps.from_arrays({"x": [{}]}).write(out), "no child field"),
+    (lambda out: ps.from_arrays({"x": np.array([1j])}).write(out, "arrow"), "values that Parquet can hold"),
+    (lambda out: ps.from_arrays({"x": [{"a": 1}, {"b": 2}]}).write(out), "would add 'b' as null"),
+    (lambda out: ps.from_arrays({"x": [[{"a": 1}], [{"a": 2, "c": 3}]]}).write(out, "arrow"), "would add 'c' as null"),
     (lambda out: rows().write("http://host/x"), "a URL of s3, gs or az"),
 ])  # fmt: skip
 def test_what_cannot_be_written_is_refused(tmp_path: Path, call, text: str) -> None:
@@ -256,6 +272,29 @@ def test_types_that_change_between_shards_are_refused(tmp_path: Path) -> None:
     objects = ps.from_arrays({"v": ["a", "b", {"k": 1}, {"k": 2}]})
     with pytest.raises(ps.DataError, match="one schema, that of the first shard"):
         objects.write(tmp_path / "out", shard_rows=2)
+
+
+def test_what_is_no_wrong_value_is_written(tmp_path: Path) -> None:
+    values = ps.from_records([{"x": {"a": None, "b": 1.5}, "n": None, "z": -0.0}, {"x": None, "n": None, "z": 1.0}])
+    assert values.write(tmp_path / "a", "jsonl").rows == 2
+    assert (tmp_path / "a" / "part-00000.jsonl").read_bytes().splitlines()[
+        0
+    ] == b'{"x":{"a":null,"b":1.5},"n":null,"z":-0.0}'
+    ps.from_arrays({"x": np.arange(3, dtype=">i4"), "y": np.ones((3, 2), ">f8")}).write(tmp_path / "b")
+    (first, *_) = ps.read_parquet(tmp_path / "b").skip(2).peek()
+    assert first["x"] == 2 and first["x"].dtype == np.int32 and first["y"].tolist() == [1.0, 1.0]
+    nested = [{"x": [[1, 2], [3]]}, {"x": [[4]]}]  # of lists of different lengths NumPy has no array
+    ps.from_records(nested).write(tmp_path / "c")
+    assert ps.read_parquet(tmp_path / "c").peek() == ps.from_records(nested).peek() == nested
+
+
+def test_sources_of_one_mixture_may_order_their_columns_differently(tmp_path: Path) -> None:
+    one, other = ps.from_arrays({"a": [1, 2], "b": ["x", "y"]}), ps.from_arrays({"b": ["z", "w"], "a": [3, 4]})
+    for kind, read in (("parquet", ps.read_parquet), ("arrow", ps.read_arrow)):
+        ps.concat([one, other]).write(tmp_path / kind, kind, shard_rows=2)
+        assert [(int(row["a"]), row["b"]) for row in read(tmp_path / kind).rows()] == [
+            (1, "x"), (2, "y"), (3, "z"), (4, "w"),
+        ]  # fmt: skip
 
 
 def test_ids_outside_the_vocabulary_are_refused(tmp_path: Path) -> None:

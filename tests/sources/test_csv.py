@@ -189,3 +189,13 @@ def test_columns_without_a_name_are_numbered_as_pandas_numbers_them(tmp_path: Pa
     rows = ps.read_csv(tmp_path / "a.csv")
     assert rows.peek(2)[1] == {"Unnamed: 0": 1, "text": "two", "Unnamed: 2": "y", "n": 2}
     assert ps.prepare(rows, "bytes", tmp_path / "store", show_progress=False).documents == 2
+
+
+@pytest.mark.parametrize("cell", ["b", '"b"', '"b\n"', ""])
+def test_a_carriage_return_that_was_doubled_is_in_no_cell(cell: str, tmp_path: Path) -> None:
+    """As `open(path, "w")` without newline="" writes what csv wrote, on Windows."""
+    (tmp_path / "a.csv").write_bytes(f"n,text\r\r\n1,{cell}\r\r\n2,c\r\r\n".encode())
+    table = ps.read_csv(tmp_path / "a.csv")
+    assert [row["text"] for row in table.rows()] == [cell.strip('"'), "c"]
+    tokens = table.tokenize("bytes", eos=False, keep=[], cache_dir=tmp_path / "cache", show_progress=False)
+    assert [bytes(row["input_ids"].tolist()).decode() for row in tokens.rows()] == [cell.strip('"'), "c"]

@@ -51,7 +51,7 @@ def cached_rows(definition: Definition, cache_dir: Any, show: bool | None) -> De
         make_store(rows, _Rows(), folder, on_error=on_error, budget=budget, show_progress=show)
 
     root = cache_folder(cache_dir) / "rows"
-    key = content_id(["rows 1", rows.fingerprint(), on_error])
+    key = content_id(["rows 2", rows.fingerprint(), on_error])
     store = kept_store(root, key, fill, budget, cache_entries.limit_of(None))
     store.place_of_row = partial(place, rows)
     return Definition(CachedRows(store), (), definition.rank, definition.world, definition.sharded)

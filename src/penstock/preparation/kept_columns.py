@@ -85,7 +85,7 @@ def _kind(name: str, column: Column) -> ColumnKind:
             got=repr(name),
             fix=f'.rename({{"{name}": "{name}_before"}}) or .drop("{name}") before .tokenize(), or keep=[]',
         )
-    kind = next((k for k in COLUMN_DTYPES if np.dtype(k) == column.dtype), None)
+    kind = next((k for k in COLUMN_DTYPES if np.dtype(k) == column.dtype.newbyteorder("=")), None)
     if kind is None or name.startswith(("_", PREFIX)):
         return ColumnKind(name)
     return ColumnKind(name, kind, None if isinstance(column, Ragged) else tuple(column.shape[1:]))

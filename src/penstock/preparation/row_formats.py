@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,6 +50,8 @@ class ParquetRows:
         table = pa.table(arrays)
         if schema:
             wanted = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(schema)))
+            if set(wanted.names) == set(table.column_names):
+                table = table.select(wanted.names)  # sources of a mixture may order their columns differently
             try:
                 table = table.cast(wanted)
             except Exception as error:
@@ -63,28 +66,63 @@ class ParquetRows:
             with pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table, max_chunksize=_ROW_GROUP)
         else:
-            need("pyarrow.parquet", extra="parquet").write_table(
-                table, sink, row_group_size=_ROW_GROUP, write_page_checksum=True
-            )
+            parquet = need("pyarrow.parquet", extra="parquet")
+            try:
+                parquet.write_table(table, sink, row_group_size=_ROW_GROUP, write_page_checksum=True)
+            except pa.ArrowNotImplementedError as error:  # a struct without fields
+                raise UsageError(
+                    "values that Parquet can hold", got=str(error)[:200],
+                    fix='convert the column with .map(), leave it out with .drop(), or write format="arrow"',
+                ) from error  # fmt: skip
         return sink.getvalue(), table.schema.serialize().to_pybytes().hex()
 
 
 def _array(pa: Any, name: str, column: Column) -> Any:
+    if not isinstance(column, Ragged) and column.ndim > 2:
+        raise _unwritable(name, f"an array of shape {column.shape[1:]} in each row", "Parquet")
+    objects = column.dtype == object
+    column = column if objects else _native(column)
+    try:
+        if isinstance(column, Ragged):
+            start, stop = int(column.offsets[0]), int(column.offsets[-1])
+            return pa.LargeListArray.from_arrays(pa.array(column.offsets - start), pa.array(column.values[start:stop]))
+        if column.ndim == 2:
+            flat = pa.array(np.ascontiguousarray(column).reshape(-1))
+            return pa.FixedSizeListArray.from_arrays(flat, column.shape[1])
+        values = [value.tolist() if isinstance(value, np.ndarray) else value for value in column] if objects else column
+        made = pa.array(values)
+    except Exception as error:
+        surface(error)
+        raise _unwritable(name, f"{type(error).__name__}: {str(error)[:200]}", "Parquet") from error
+    if objects and (lack := _first(_lacks(value, made.type) for value in values)) is not None:
+        raise UsageError(
+            f"the same keys in all dicts of column {name!r}: Parquet and Arrow would add {lack!r} as null",
+            got=f"some without {lack!r}",
+            fix='.map() them to the same keys, or write format="jsonl", which keeps each as it is',
+        )
+    return made
+
+
+def _native(column: Column) -> Column:
+    """Numbers in the byte order of this machine."""
     if isinstance(column, Ragged):
-        start, stop = int(column.offsets[0]), int(column.offsets[-1])
-        return pa.LargeListArray.from_arrays(pa.array(column.offsets - start), pa.array(column.values[start:stop]))
-    if column.dtype == object:
-        try:
-            return pa.array([value.tolist() if isinstance(value, np.ndarray) else value for value in column])
-        except Exception as error:
-            surface(error)
-            raise _unwritable(name, f"{type(error).__name__}: {str(error)[:200]}", "Parquet") from error
-    if column.ndim == 1:
-        return pa.array(column)
-    if column.ndim == 2:
-        flat = pa.array(np.ascontiguousarray(column).reshape(-1))
-        return pa.FixedSizeListArray.from_arrays(flat, column.shape[1])
-    raise _unwritable(name, f"an array of shape {column.shape[1:]} in each row", "Parquet")
+        return Ragged(column.values.astype(column.dtype.newbyteorder("="), copy=False), column.offsets)
+    return column.astype(column.dtype.newbyteorder("="), copy=False)
+
+
+def _lacks(value: Any, kind: Any) -> str | None:
+    """A key that a dict of a value does not have, but the struct that it becomes."""
+    if isinstance(value, dict):
+        fields = {field.name: field.type for field in kind}
+        missing = next((name for name in fields if name not in value), None)
+        return missing or _first(_lacks(inner, fields[name]) for name, inner in value.items())
+    if not isinstance(value, list | tuple) or not kind.num_fields:
+        return None
+    return _first(_lacks(inner, kind.value_type) for inner in value)
+
+
+def _first(found: Iterable[str | None]) -> str | None:
+    return next((one for one in found if one is not None), None)
 
 
 def _unwritable(name: str, got: str, what: str) -> UsageError:
@@ -108,11 +146,11 @@ class JsonLines:
         lines: list[bytes] = []
         for i in range(rows_of(columns)):
             try:
-                lines.append(orjson.dumps(_plain(row(columns, i)), option=orjson.OPT_SERIALIZE_NUMPY))
+                lines.append(_json(_plain(row(columns, i))))
             except TypeError as error:
                 raise UsageError(
                     "values that JSON can hold", got=str(error)[:200], where=f"row {first + i}",
-                    fix='decode the column, leave it out with .drop(), or write format="parquet"',
+                    fix='convert the column in .map(), leave it out with .drop(), or write format="parquet"',
                 ) from error  # fmt: skip
         data = b"".join(line + b"\n" for line in lines)
         if self.compression == "gz":
@@ -120,6 +158,26 @@ class JsonLines:
         if self.compression == "zstd":
             return need("zstandard", extra="zstd", purpose="to write .zst").ZstdCompressor(3).compress(data), ""
         return data, ""
+
+
+def _json(value: Any) -> bytes:
+    """JSON. Raises TypeError for what it cannot hold, also for NaN and Infinity, of which orjson makes null."""
+    data = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    if b"null" in data and (number := _not_finite(value)) is not None:
+        raise TypeError(f"{number} is no number of JSON")
+    return data
+
+
+def _not_finite(value: Any) -> float | None:
+    """A NaN or infinity in a nest of values."""
+    if isinstance(value, np.ndarray | np.generic):
+        numbers = value.reshape(-1) if value.dtype.kind == "f" else np.empty(0)
+        odd = numbers[~np.isfinite(numbers)]
+        return float(odd[0]) if len(odd) else None
+    if isinstance(value, float):
+        return None if math.isfinite(value) else value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return next((found for one in inner if (found := _not_finite(one)) is not None), None)
 
 
 def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,8 +199,11 @@ class TarRows:
 
     def encode(self, columns: Columns, first: int, schema: str) -> tuple[bytes, str]:
         names: dict[str, str] = orjson.loads(bytes.fromhex(schema)) if schema else self._named(columns)
-        if len(set(names.values())) != len(names):
+        if len({part.lower() for part in names.values()}) != len(names):
             raise UsageError("a part of its own for each column", got=str(names), fix="parts={'column': 'extension'}")
+        if odd := [part for part in names.values() if "/" in part or part[:1] in (".", "")]:
+            fix = ".rename() the column, or parts={'column': 'extension'}"
+            raise UsageError("parts that can end the name of a file", got=repr(odd[0]), fix=fix)
         sink = io.BytesIO()
         with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for i in range(rows_of(columns)):
@@ -183,7 +244,7 @@ def _part(name: str, value: Any) -> str:
 def _kind(value: Any) -> str:
     if isinstance(value, str):
         return "txt"
-    if isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_):
+    if isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_ | np.timedelta64):
         return "cls"
     return "npy" if isinstance(value, np.ndarray) else "json"
 
@@ -192,7 +253,7 @@ def _key(columns: Columns, i: int, first: int) -> str:
     if "key" not in columns:
         return f"{first + i:09d}"
     key: Any = columns["key"][i]
-    base = key.rpartition("/")[2] if isinstance(key, str) else ""
+    base = key.rpartition("/")[2] if isinstance(key, str) and key == key.encode(errors="ignore").decode() else ""
     if not base or "." in base or key.startswith("/") or ".." in key.split("/"):
         raise UsageError(
             "keys of tar records: relative paths whose last part has no dot", got=repr(key)[:80],
@@ -206,21 +267,33 @@ def _encoded(value: Any, part: str, name: str, number: int) -> bytes:
     ending = part.rpartition(".")[2].lower()
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    if isinstance(value, str):
-        return value.encode() if ending != "json" else orjson.dumps(value)
+    wrong: str | None = None
+    if isinstance(value, str) and ending != "json":
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            wrong = str(error)
+    elif ending != "json" and _kind(value) == "json":
+        wrong = f"a {type(value).__name__}" if value is not None else "None"  # as JSON it would be read as text
+    if wrong is not None:
+        raise _no_part(name, part, wrong, number)
     if ending == "npy":
         sink = io.BytesIO()
         np.save(sink, np.ascontiguousarray(value), allow_pickle=False)
         return sink.getvalue()
-    if ending != "json" and isinstance(value, int | np.integer):
+    if ending != "json" and isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64):
         return str(int(value)).encode()
     try:
-        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+        return _json(value)
     except TypeError as error:
-        raise UsageError(
-            f"a value of column {name!r} that can be written as .{part}", got=str(error)[:200], where=f"row {number}",
-            fix="convert the column with .map(), or leave it out with .drop()",
-        ) from error  # fmt: skip
+        raise _no_part(name, part, str(error)[:200], number) from error
+
+
+def _no_part(name: str, part: str, got: str, number: int) -> UsageError:
+    return UsageError(
+        f"a value of column {name!r} that can be written as .{part}", got=got[:200], where=f"row {number}",
+        fix=f"convert the column with .map(), leave it out with .drop(), or parts={{{name!r}: 'json'}}",
+    )  # fmt: skip
 
 
 FORMATS = ("parquet", "arrow", "jsonl", "webdataset")

@@ -21,6 +21,7 @@ from penstock.core.errors import StateError, UsageError
 from penstock.core.exact import exact_array, exact_rows
 from penstock.core.mapped import MappedFile, map_of
 from penstock.core.packed_texts import PackedColumn, PackedTexts, pack
+from penstock.core.signals import surface
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.lines import Chunk
 from penstock.sources.ranges import Cursor, Range, row_ranges
@@ -202,7 +203,11 @@ def _rows(values: Sequence[Any]) -> Column:
     """Rows of numbers: one array when they have one shape, ragged when they are lists of different lengths."""
     if any(isinstance(v, np.ndarray) and v.ndim == 0 for v in values):
         return strings(values)
-    arrays = [exact_array(v) if len(v) else np.empty(0, np.int64) for v in values]
+    try:
+        arrays = [exact_array(v) if len(v) else np.empty(0, np.int64) for v in values]
+    except ValueError as error:  # lists of lists of different lengths, of which NumPy has no array
+        surface(error)
+        return strings(values)
     if any(a.dtype.kind not in "biuf" for a in arrays):
         return strings(values)
     arrays = exact_rows(arrays)

@@ -17,6 +17,8 @@ from penstock.core.columns import Column, Columns, Ragged, strings
 from penstock.core.errors import DataError
 from penstock.core.optional import need
 from penstock.core.signals import surface
+from penstock.sources import arrow_views
+from penstock.sources.arrow_views import no_views
 
 VALUES = "values of column"  # begins what was expected of a value that is neither text nor number
 _PICKLED = b"arrow.py_extension_type"
@@ -33,7 +35,7 @@ def kind_of(field: Any, path: str) -> str:
     """What a column becomes: "str", "bytes", "object", a dtype name, or "ragged <dtype>" and "rows <dtype> <n>"."""
     _refuse_pickled(field, path)
     pa = need("pyarrow", extra="parquet")
-    t, types = _no_views(_plain(field.type)), pa.types
+    t, types = no_views(_plain(field.type)), pa.types
     if types.is_string(t) or types.is_large_string(t):
         return "str"
     if types.is_binary(t) or types.is_large_binary(t) or types.is_fixed_size_binary(t):
@@ -70,7 +72,7 @@ def _plain(t: Any) -> Any:
 
 def column_type(field: Any) -> Any:
     """The plain type of a column, as `to_columns` reads it."""
-    return _no_views(_plain(field.type))
+    return no_views(_plain(field.type))
 
 
 def _is_number(t: Any) -> bool:
@@ -132,8 +134,7 @@ def _one(column: Any) -> Any:
         column = column.storage
     if hasattr(column.type, "index_type"):
         column = decoded(column)
-    plain = _no_views(column.type)
-    return column if plain == column.type else column.cast(plain)
+    return arrow_views.plain(column)
 
 
 def return_memory() -> None:
@@ -141,50 +142,9 @@ def return_memory() -> None:
     need("pyarrow", extra="parquet").default_memory_pool().release_unused()
 
 
-def without_views(table: Any) -> Any:
-    """A table without view types, which pyarrow cannot take rows from."""
-    for i, field in enumerate(table.schema):
-        plain = _no_views(field.type)
-        if plain != field.type:
-            table = table.set_column(i, field.with_type(plain), table.column(i).cast(plain))
-    return table
-
-
-def _no_views(t: Any) -> Any:
-    """The type with views (of strings, bytes, lists) replaced at every depth; an equal one if it has none."""
-    pa = need("pyarrow", extra="parquet")
-    types = pa.types
-    if types.is_string_view(t):
-        return pa.large_string()
-    if types.is_binary_view(t):
-        return pa.large_binary()
-    if types.is_struct(t):
-        fields = [t.field(i) for i in range(t.num_fields)]
-        plain = [field.with_type(_no_views(field.type)) for field in fields]
-        return t if all(a.type == b.type for a, b in zip(fields, plain, strict=True)) else pa.struct(plain)
-    if types.is_map(t):
-        plain = pa.map_(_no_views(t.key_type), _no_views(t.item_type), t.keys_sorted)
-        return t if plain.key_type == t.key_type and plain.item_type == t.item_type else plain
-    if types.is_list_view(t) or types.is_large_list_view(t):
-        return (pa.list_ if types.is_list_view(t) else pa.large_list)(_item(t))
-    if types.is_list(t) or types.is_large_list(t) or types.is_fixed_size_list(t):
-        item = _item(t)
-        if item.type == t.value_type:
-            return t
-        if types.is_fixed_size_list(t):
-            return pa.list_(item, t.list_size)
-        return (pa.list_ if types.is_list(t) else pa.large_list)(item)
-    return t
-
-
-def _item(t: Any) -> Any:
-    return t.value_field.with_type(_no_views(t.value_type))
-
-
 def decoded(array: Any) -> Any:
     """A dictionary array as the values that it stands for; those of Polars are views."""
-    values, plain = array.dictionary, _no_views(array.type.value_type)
-    return (values if values.type == plain else values.cast(plain)).take(array.indices)
+    return arrow_views.plain(array.dictionary).take(array.indices)
 
 
 def _objects(array: Any) -> tuple[list[Any], list[tuple[int, str]]]:

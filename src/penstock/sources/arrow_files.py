@@ -23,7 +23,7 @@ from penstock.core.mapped import MappedFile, map_file
 from penstock.core.optional import need
 from penstock.core.signals import surface
 from penstock.order.lru_cache import LruCache
-from penstock.sources import arrow, splits
+from penstock.sources import arrow, arrow_views, splits
 from penstock.sources.block_bytes import BlockBytes, SizedByBlocks
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.row_texts import RowTexts
@@ -123,7 +123,7 @@ class ArrowFiles(SizedByBlocks, RowTexts):
             batch = self._file(file).batch(int(self._numbers[number]))
             table = pa.Table.from_batches([batch]).select(list(self.kinds))
             _validate(table)
-            table = arrow.without_views(table)
+            table = arrow_views.without_views(table)
         if table.num_rows != self._firsts[number + 1] - self._firsts[number]:
             where, fix = self.paths[file], "make the source again"
             raise DataError("the record batch as it was", got="another number of rows", where=where, fix=fix)

@@ -35,9 +35,12 @@ class Quoting:
         return _pattern(self.delimiter, self.quote)
 
     def record(self, data: bytes) -> bytes:
-        """The record at the beginning of `data`, without its line break; the first line where a quote is not closed."""
+        r"""The record at the beginning of `data`, without its line break; the first line where a quote is not closed.
+
+        Files of Windows that were written as text twice end lines with "\r\r\n": no cell ends with such a "\r".
+        """
         found = self.pattern.match(data)
-        return (found[0] if found else data.partition(b"\n")[0]).removesuffix(b"\n").removesuffix(b"\r")
+        return (found[0] if found else data.partition(b"\n")[0]).removesuffix(b"\n").rstrip(b"\r")
 
     def cells(self, record: str) -> list[str]:
         """The cells of a record. Raises ValueError where a quote is not closed.

@@ -25,7 +25,7 @@ from penstock.core.limits import LIMITS, Limits
 from penstock.core.optional import need
 from penstock.core.os_errors import storage_errors
 from penstock.core.signals import surface
-from penstock.sources import arrow, parquet_footer, parquet_pages, parquet_reads, parquet_remote, splits
+from penstock.sources import arrow, arrow_views, parquet_footer, parquet_pages, parquet_reads, parquet_remote, splits
 from penstock.sources.arrow_buffers import stored_type
 from penstock.sources.block_reads import BlockFacts
 from penstock.sources.cutting import PIECE_BYTES
@@ -219,7 +219,7 @@ class ParquetFiles(parquet_reads.SizedGroups):
 
     def _table(self, reader: Any, path: str, number: int) -> Any:
         with naming(path, number):
-            return arrow.without_views(reader.read_row_group(number, columns=list(self.kinds), use_threads=False))
+            return arrow_views.without_views(reader.read_row_group(number, columns=list(self.kinds), use_threads=False))
 
     def _check_pages(
         self, reader: Any, file: int, number: int, names: Sequence[str], blocks: Sequence[parquet_remote.Block]
@@ -271,7 +271,7 @@ class ParquetFiles(parquet_reads.SizedGroups):
     def _stored(self, indices: NDArray[np.int64]) -> Columns:
         if not len(indices):
             with self._open(0) as file:
-                return arrow.to_columns(arrow.without_views(file.schema_arrow.empty_table()), self.kinds)[0]
+                return arrow.to_columns(arrow_views.without_views(file.schema_arrow.empty_table()), self.kinds)[0]
         groups = np.searchsorted(self._firsts, indices, side="right") - 1
         parts: list[tuple[NDArray[np.int64], Columns]] = []
         errors: list[RecordError] = []

@@ -17,8 +17,9 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.optional import need
 from penstock.core.signals import surface
-from penstock.sources.arrow import kind_of, return_memory, to_columns, without_views
+from penstock.sources.arrow import kind_of, return_memory, to_columns
 from penstock.sources.arrow_content import content_parts
+from penstock.sources.arrow_views import without_views
 from penstock.sources.block_bytes import SizedByBlocks, TableBytes
 from penstock.store.doctable import check_range
 

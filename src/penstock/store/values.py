@@ -1,4 +1,4 @@
-"""Columns of any values (text, bytes, None, JSON, arrays) as bytes, one value per document.
+"""Columns of any values (text, bytes, None, JSON, arrays, dates) as bytes, one value per document.
 
 A token store holds such a column as ragged bytes under the name `value:NAME`; each value begins with a letter that says
 what it is. Nothing is pickled; what is read is checked.
@@ -15,10 +15,11 @@ import orjson
 
 from penstock.core.columns import Ragged, strings
 from penstock.core.errors import StoreError
+from penstock.store import typed_json
 
 PREFIX = "value:"
 _ARRAYS = "biufc"
-_JSON = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+_EXACT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 def encode_values(values: Sequence[Any]) -> Ragged:
@@ -49,7 +50,17 @@ def _encode(value: Any) -> bytes:
         little = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
         head = orjson.dumps([little.dtype.str, list(value.shape)])
         return b"a" + len(head).to_bytes(4, "little") + head + little.tobytes()
-    return b"j" + orjson.dumps(value, option=_JSON)
+    data = _exact_json(value)
+    return b"t" + typed_json.dumps(value) if data is None else b"j" + data
+
+
+def _exact_json(value: Any) -> bytes | None:
+    """A value as JSON; None if JSON returns another: a date as text, NaN as null, a tuple as a list."""
+    try:
+        data = orjson.dumps(value, option=_EXACT)
+    except TypeError:
+        return None
+    return data if orjson.loads(data) == value else None
 
 
 def _decode(data: bytes, where: str) -> Any:
@@ -61,11 +72,13 @@ def _decode(data: bytes, where: str) -> Any:
             return body
         if kind == b"j":
             return orjson.loads(body)
+        if kind == b"t":
+            return typed_json.loads(body)
         if kind == b"n" and not body:
             return None
         if kind == b"a":
             return _array(body)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         raise _damaged(str(error)[:100], where) from error
     raise _damaged(f"a value of kind {kind!r}", where)
 
