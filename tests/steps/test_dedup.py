@@ -15,8 +15,9 @@ import pytest
 import penstock as ps
 from penstock.core.columns import Ragged
 from penstock.core.errors import UsageError
+from penstock.order.row_set import RowSet
 from penstock.preparation.dedup import _shingles
-from penstock.steps.dedup import Dedup, Duplicates
+from penstock.steps.dedup import Dedup
 from penstock.testing import assert_elastic, assert_exact_resume
 
 TEXTS = ["a", "b", "a", "c", "b", "d", "a", "e", "f", "f"]
@@ -29,7 +30,7 @@ def kept(pipeline: ps.Pipeline, tmp_path: Path) -> list[str]:
     return [bytes(row["input_ids"].astype(np.uint8).tolist()).decode() for row in tokens.peek(10_000)]
 
 
-def dropped(pipeline: ps.Pipeline) -> Duplicates:
+def dropped(pipeline: ps.Pipeline) -> RowSet:
     step = pipeline.definition.steps[-1]
     assert isinstance(step, Dedup)
     return step.duplicates

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any
 
 from penstock.collate.schema import OutputSchema
+from penstock.core.argument_kinds import is_integer
 from penstock.core.errors import UsageError
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -48,7 +48,7 @@ def check_types(template: Any, system: Any, schema: Any, max_length: Any) -> Non
             got=f"a {type(schema).__name__}",
             fix='wrap the fields: OutputSchema({"input_ids": "int32"})',
         )
-    if max_length is not None and not (_whole(max_length) and max_length >= 1):
+    if max_length is not None and not (is_integer(max_length) and max_length >= 1):
         raise UsageError(
             "`max_length` to be 1 or more, or None", got=repr(max_length)[:80], fix="use a positive whole number"
         )
@@ -56,7 +56,7 @@ def check_types(template: Any, system: Any, schema: Any, max_length: Any) -> Non
 
 def check_ends(eos: Any, bos: Any, chat: bool, vocab_size: int) -> None:
     """`eos` and `bos` fit the tokenizer, and are left alone where a chat template writes them."""
-    if not (eos is None or isinstance(eos, bool) or (_whole(eos) and 0 <= eos < vocab_size)):
+    if not (eos is None or isinstance(eos, bool) or (is_integer(eos) and 0 <= eos < vocab_size)):
         raise UsageError(
             f"`eos` to be True, False or a token id below {vocab_size}",
             got=repr(eos)[:80],
@@ -71,7 +71,3 @@ def check_ends(eos: Any, bos: Any, chat: bool, vocab_size: int) -> None:
                 got=f"{name}={value!r} with a chat template, which writes its own",
                 fix=f"leave `{name}` out, and change the chat template if its tokens are not the right ones",
             )
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)

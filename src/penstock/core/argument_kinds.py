@@ -16,6 +16,11 @@ class Kind(NamedTuple):
     accepts: Callable[[Any], bool]
 
 
+def is_integer(value: Any) -> bool:
+    """Whether this is an integer, of Python or NumPy, and no bool."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
 
@@ -23,7 +28,7 @@ def _is_number(value: Any) -> bool:
 _PLAIN = {
     "None": Kind("None", lambda value: value is None),
     "bool": Kind("True or False", lambda value: isinstance(value, bool)),
-    "int": Kind("an integer", lambda value: isinstance(value, Integral) and not isinstance(value, bool)),
+    "int": Kind("an integer", is_integer),
     "float": Kind("a number", _is_number),
     "str": Kind("a string", lambda value: isinstance(value, str)),
     "bytes": Kind("bytes", lambda value: isinstance(value, bytes)),

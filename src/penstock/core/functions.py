@@ -1,7 +1,8 @@
-"""Types of the functions that users pass to `map`, `map_batches` and `filter`."""
+"""The functions that users pass to `map`, `map_batches` and `filter`: their types, parameters and names."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -33,3 +34,16 @@ BatchFunction = (
     | Callable[[dict[str, Any], NDArray[np.uint64]], Mapping[str, Any]]
 )
 Predicate = Callable[[dict[str, Any]], object]
+
+
+def has_parameter(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of that name."""
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False  # some built-ins have no signature; they have no such parameter either
+
+
+def function_name(function: Any) -> str:
+    """The name of a function for errors, without the functions around it."""
+    return str(getattr(function, "__qualname__", type(function).__name__)).rpartition("<locals>.")[2]

@@ -77,3 +77,8 @@ def _child(child: Any, keep: str) -> str:
     if isinstance(child, list | tuple):
         return "".join(_child(part, keep) for part in child)
     return text(child, keep)
+
+
+def section(title: str, *body: Any) -> Html:
+    """A part of a page with a heading."""
+    return tag("section", tag("h2", title), *body)

@@ -56,6 +56,17 @@ class RowSet:
             out[at : at + AT_ONCE] = block * (8 * BLOCK) + inside
         return out
 
+    def mask(self, rows: I64) -> NDArray[np.bool_]:
+        """Whether each of these rows is in the set.
+
+        >>> RowSet.of(np.array([False, True])).mask(np.array([1, 0, 7])).tolist()
+        [True, False, False]
+        """
+        bits = np.frombuffer(self.bits, np.uint8)
+        known = rows >> 3 < len(bits)
+        found: NDArray[np.bool_] = bits[np.where(known, rows >> 3, 0)] >> (7 - (rows & 7)) & 1 == 1
+        return found & known
+
     def spec(self) -> str:
         return content_id([self.bits])
 

@@ -28,11 +28,12 @@ from penstock.core.hashing import content_id
 from penstock.core.optional import need
 from penstock.core.os_errors import temporary_errors
 from penstock.core.progress import Progress, progress
+from penstock.order.row_set import RowSet
 from penstock.plan.branches import Combined
 from penstock.plan.definition import Definition
 from penstock.plan.row_source import KeptRows
 from penstock.preparation.kept_once import kept_once
-from penstock.steps.dedup import Dedup, Duplicates
+from penstock.steps.dedup import Dedup
 
 Method = Literal["exact", "minhash"]
 _ROWS = 1024
@@ -81,7 +82,7 @@ def _check(method: str, threshold: float, ngram: int, num_perm: int) -> None:
 
 def _find(
     rows: KeptRows, field: str, method: Method, threshold: float, ngram: int, num_perm: int, show: bool | None
-) -> Duplicates:
+) -> RowSet:
     records: list[NDArray[np.int64]] = []
     with progress(rows.size, "records", _PURPOSE, show) as bar:
         columns = _columns(rows, field, records, bar)
@@ -93,7 +94,7 @@ def _find(
             "every record once before .dedup()", got="a record that comes again", fix="put .repeat() after .dedup()"
         )
     flags[numbers[again]] = True
-    return Duplicates.of(flags)
+    return RowSet.of(flags)
 
 
 def _columns(rows: KeptRows, field: str, records: list[NDArray[np.int64]], bar: Progress) -> Iterator[Column]:
@@ -224,14 +225,14 @@ def _hash32(data: bytes) -> int:
     return xxhash.xxh3_64_intdigest(data) & 0xFFFFFFFF
 
 
-def _packed(found: Duplicates) -> bytes:
+def _packed(found: RowSet) -> bytes:
     body = found.count.to_bytes(8, "little") + found.bits
     return _HEAD + xxhash.xxh3_128_digest(body) + body
 
 
-def _unpacked(data: bytes) -> Duplicates | None:
+def _unpacked(data: bytes) -> RowSet | None:
     """What an earlier run found; None if it is damaged."""
     body = data[len(_HEAD) + 16 :]
     if len(body) < 8 or not data.startswith(_HEAD + xxhash.xxh3_128_digest(body)):
         return None
-    return Duplicates(body[8:], int.from_bytes(body[:8], "little"))
+    return RowSet(body[8:], int.from_bytes(body[:8], "little"))

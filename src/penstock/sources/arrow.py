@@ -7,7 +7,7 @@ exactly, else NumPy scalars (`datetime64`, `timedelta64`): nanoseconds, and year
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,27 @@ def _plain(t: Any) -> Any:
     while hasattr(t, "storage_type"):
         t = t.storage_type
     return t.value_type if hasattr(t, "index_type") else t
+
+
+def chosen_columns(
+    schema: Any, wanted: Sequence[str] | None, kinds: dict[str, str], path: str, first_path: str
+) -> list[str]:
+    """The columns to read of a file, with their kinds added to `kinds` by the first file and compared by the others."""
+    names = list(wanted) if wanted is not None else list(kinds) or schema.names
+    for name in names:
+        if schema.names.count(name) != 1:
+            raise DataError(
+                f"a column {name!r}" + ("" if name not in schema.names else " once"),
+                got=", ".join(schema.names[:20]) or "no columns", where=path,
+                fix="name columns that every file has: columns=[...]",
+            )  # fmt: skip
+        kind = kind_of(schema.field(name), path)
+        if kinds.setdefault(name, kind) != kind:
+            raise DataError(
+                f"column {name!r} of type {kinds[name]}, as in {first_path}", got=kind, where=path,
+                fix="convert the files to one schema",
+            )  # fmt: skip
+    return names
 
 
 def column_type(field: Any) -> Any:

@@ -89,20 +89,7 @@ class ArrowFiles(SizedByBlocks, RowTexts):
         self._kept: LruCache[Any] = LruCache(_KEPT)
 
     def _inspect(self, schema: Any, path: str, columns: Sequence[str] | None) -> None:
-        names = list(columns) if columns is not None else list(self.kinds) or schema.names
-        for name in names:
-            if schema.names.count(name) != 1:
-                raise DataError(
-                    f"a column {name!r}" + ("" if name not in schema.names else " once"),
-                    got=", ".join(schema.names[:20]) or "no columns", where=path,
-                    fix="name columns that every file has: columns=[...]",
-                )  # fmt: skip
-            kind = arrow.kind_of(schema.field(name), path)
-            if self.kinds.setdefault(name, kind) != kind:
-                raise DataError(
-                    f"column {name!r} of type {self.kinds[name]}, as in {self.paths[0]}", got=kind, where=path,
-                    fix="convert the files to one schema",
-                )  # fmt: skip
+        names = arrow.chosen_columns(schema, columns, self.kinds, path, self.paths[0])
         if not names:
             raise UsageError("at least one column", got="none", where=path, fix="columns=[...]")
 

@@ -65,7 +65,7 @@ class CsvFiles(LineSource):
         types: Mapping[str, str] | None = None, limits: Limits = LIMITS, storage_options: filesystem.Options = None,
     ) -> None:  # fmt: skip
         self.text, self.limits = text, limits
-        self._asked = _checked_types(types or {})
+        self._asked = json_fields.check_types(types or {}, TYPES)
         _check_marks(delimiter, quote)
         first = next(iter(filesystem.expand_stamped(paths, storage_options, SUFFIXES)))
         mark = delimiter or _delimiter(first, quote or "", limits, storage_options)
@@ -289,10 +289,3 @@ def _checked_names(names: Sequence[str], where: str) -> list[str]:
             fix="header=['a', 'b', ...] names the columns of a file without a header, header=False numbers them",
         )  # fmt: skip
     return listed
-
-
-def _checked_types(types: Mapping[str, str]) -> dict[str, str]:
-    for name, kind in types.items():
-        if kind not in TYPES:
-            raise UsageError(f"types as one of {', '.join(TYPES)}", got=f"{name}={kind!r}", fix="correct the name")
-    return dict(types)

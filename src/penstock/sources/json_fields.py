@@ -56,11 +56,11 @@ def fits(value: Any, kind: str) -> bool:
     return type(value) is (str if kind == "str" else bool)
 
 
-def check_types(types: Mapping[str, str]) -> dict[str, str]:
+def check_types(types: Mapping[str, str], known: Sequence[str] = TYPES) -> dict[str, str]:
     """Refuses unknown type names."""
     for name, kind in types.items():
-        if kind not in TYPES:
-            raise UsageError(f"types as one of {', '.join(TYPES)}", got=f"{name}={kind!r}", fix="correct the name")
+        if kind not in known:
+            raise UsageError(f"types as one of {', '.join(known)}", got=f"{name}={kind!r}", fix="correct the name")
     return dict(types)
 
 

@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import BadRecords, StoreError, UsageError
+from penstock.order.ragged_index import prefix
 from penstock.sources.mds import MDSDataset, Verify, readable_columns
 from penstock.sources.mds_index import MDSShard
 from penstock.storage import filesystem
 from penstock.store.doctable import OffsetTable, check_range
+from penstock.store.stream import TabledTokens
 
 _BLOCK = 1 << 16  # samples whose heads are read at a time
 
 
-class MDSTokens:
+class MDSTokens(TabledTokens):
     """The token ids of `column`, one document per sample, as a `TokenSource`.
 
     `dtype` is required for a column of bytes, as whoever wrote it knows; arrays state their own type.
@@ -41,11 +43,9 @@ class MDSTokens:
             )  # fmt: skip
         self._encoding = dataset.encodings[self.column_name]
         self._dtype = self._type(dtype)
-        self._vocab_size = vocab_size
         dataset.files.open(range(len(dataset.files.shards)))
-        lengths = [self._lengths(number) for number in range(len(dataset.files.shards))]
-        self._offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-        self._table = OffsetTable(self._offsets)
+        self._offsets = prefix(np.concatenate([self._lengths(number) for number in range(len(dataset.files.shards))]))
+        super().__init__(self._offsets, self._dtype, OffsetTable(self._offsets), vocab_size)
 
     @property
     def scanned(self) -> bool:
@@ -57,21 +57,6 @@ class MDSTokens:
         """Whether they are kept then."""
         return self.scanned
 
-    def __len__(self) -> int:
-        return len(self._table)
-
-    @property
-    def n_tokens(self) -> int:
-        return int(self._offsets[-1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype
-
-    @property
-    def vocab_size(self) -> int | None:
-        return self._vocab_size
-
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """Documents as a ragged column `input_ids`."""
         indices = check_range(indices, len(self), "documents")
@@ -80,16 +65,6 @@ class MDSTokens:
     def block_sizes(self) -> NDArray[np.int64]:
         """Documents of each shard."""
         return self.dataset.block_sizes()
-
-    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        indices = check_range(indices, len(self), "documents")
-        return self._offsets[indices + 1] - self._offsets[indices]
-
-    def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._table.starts(check_range(indices, len(self) + 1, "documents"))
-
-    def documents_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._table.find(check_range(positions, self.n_tokens, "positions"))
 
     def gather(self, starts: NDArray[np.int64], length: int) -> NDArray[Any]:
         """Row i is stream[starts[i] : starts[i] + length]; each document is read once."""
@@ -117,16 +92,12 @@ class MDSTokens:
 
     def describe(self) -> dict[str, Any]:
         facts = self.dataset.describe()
-        return {
-            "kind": "MosaicML MDS", "records": len(self), "tokens": self.n_tokens, "bytes": facts["bytes"],
-            "files": facts["files"], "dtype": self._dtype.name, "vocab_size": self._vocab_size,
-            "boundaries": f"one document per sample, column {self.column_name!r}",
-        }  # fmt: skip
+        boundaries = f"one document per sample, column {self.column_name!r}"
+        return self._facts("MosaicML MDS", facts["bytes"], facts["files"], boundaries)
 
     def locate(self, index: int) -> dict[str, Any]:
-        number = int(check_range([index], len(self), "documents")[0])
-        start, end = int(self._offsets[number]), int(self._offsets[number + 1])
-        return self.dataset.locate(number) | {"document": number, "start": start, "tokens": end - start}
+        found = super().locate(index)
+        return self.dataset.locate(found["document"]) | found
 
     def __repr__(self) -> str:
         return f"MDSTokens({self.column_name}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"

@@ -100,19 +100,7 @@ class ParquetFiles(parquet_reads.SizedGroups):
     def _inspect(self, file: Any, path: str, columns: Sequence[str] | None) -> NDArray[np.int64]:
         """Checks one file's schema against the first file's; returns the rows of its row groups, and their bytes."""
         schema = file.schema_arrow
-        names = list(columns) if columns is not None else list(self.kinds) or schema.names
-        for name in names:
-            if schema.names.count(name) != 1:
-                raise DataError(
-                    f"a column {name!r}" + ("" if name not in schema.names else " once"),
-                    got=", ".join(schema.names[:20]), where=path, fix="name columns that every file has: columns=[...]",
-                )  # fmt: skip
-            kind = arrow.kind_of(schema.field(name), path)
-            if self.kinds.setdefault(name, kind) != kind:
-                raise DataError(
-                    f"column {name!r} of type {self.kinds[name]}, as in {self.paths[0]}", got=kind, where=path,
-                    fix="convert the files to one schema",
-                )  # fmt: skip
+        names = arrow.chosen_columns(schema, columns, self.kinds, path, self.paths[0])
         # Not `group.column(i)`: it ends the process where a column is encrypted or the footer is damaged.
         meta = file.metadata
         groups = [meta.row_group(g) for g in range(meta.num_row_groups)]

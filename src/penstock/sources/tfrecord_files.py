@@ -19,6 +19,7 @@ from penstock.core.limits import LIMITS, Limits
 from penstock.sources import splits
 from penstock.sources.cutting import Piece
 from penstock.sources.formats import FORMATS, Options
+from penstock.sources.json_fields import check_types
 from penstock.sources.line_errors import bare, place_of
 from penstock.sources.line_source import LineSource
 from penstock.sources.lines import Chunk
@@ -83,9 +84,7 @@ class TFRecordFiles(LineSource):
     # Which features there are, and of which type.
 
     def _choose(self, wanted: list[str] | None, types: dict[str, str], shapes: dict[str, tuple[int, ...]]) -> None:
-        for name, kind in types.items():
-            if kind not in TYPES:
-                raise UsageError(f"types as one of {', '.join(TYPES)}", got=f"{name}={kind!r}", fix="correct the name")
+        check_types(types, TYPES)
         seen = self._sample()
         names = sorted(seen) if wanted is None else wanted
         names += [name for name in types if wanted is None and name not in seen]

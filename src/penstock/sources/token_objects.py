@@ -20,11 +20,12 @@ from penstock.sources.token_files import TokenFile, files_fingerprint, place_of
 from penstock.storage.filesystem import Options, Stamp
 from penstock.storage.scattered import read_scattered
 from penstock.store.doctable import DocTable, check_range
+from penstock.store.stream import TabledTokens
 
 I64 = NDArray[np.int64]
 
 
-class TokenObjects:
+class TokenObjects(TabledTokens):
     """Token files behind URLs, one after another, as a `TokenSource`. Fingerprint and tokens are those of local files.
 
     Made by `open_megatron`, `open_nanogpt` and `open_dolma`.
@@ -34,41 +35,16 @@ class TokenObjects:
         self, kind: str, files: Sequence[TokenFile], dtype: Any, table: DocTable, *, vocab_size: int | None,
         boundaries: str, identity: Sequence[bytes], options: Options, scanned: bool = False,
     ) -> None:  # fmt: skip
-        self._kind, self.files, self._table = kind, list(files), table
+        bounds = prefix(np.array([file.tokens for file in files], np.int64))
+        super().__init__(bounds, np.dtype(dtype), table, vocab_size)
+        self._kind, self.files, self._boundaries, self._identity = kind, list(files), boundaries, list(identity)
         self.scanned, self.held = scanned, False
-        self._dtype: np.dtype[Any] = np.dtype(dtype)
-        self._vocab_size, self._boundaries, self._identity = vocab_size, boundaries, list(identity)
         self._options = None if options is None else dict(options)
-        self._bounds = prefix(np.array([file.tokens for file in files], np.int64))
         self._print: str | None = None
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    @property
-    def n_tokens(self) -> int:
-        return int(self._bounds[-1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._dtype
-
-    @property
-    def vocab_size(self) -> int | None:
-        return self._vocab_size
-
-    def lengths(self, indices: I64) -> I64:
-        return self._spans(indices)[1]
-
-    def starts(self, indices: I64) -> I64:
-        return self._table.starts(check_range(indices, len(self) + 1, "documents"))
-
-    def documents_at(self, positions: I64) -> I64:
-        return self._table.find(check_range(positions, self.n_tokens, "positions"))
 
     def read(self, indices: I64) -> Columns:
         """Documents as a ragged column `input_ids`."""
-        starts, lengths = self._spans(indices)
+        starts, lengths = self._spans(check_range(indices, len(self), "documents"))
         return {"input_ids": Ragged(self.spans(starts, lengths), prefix(lengths))}
 
     def gather(self, starts: I64, length: int) -> NDArray[Any]:
@@ -115,22 +91,11 @@ class TokenObjects:
         return self._print
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "kind": self._kind, "records": len(self), "tokens": self.n_tokens,
-            "bytes": sum(file.size for file in self.files), "files": len(self.files), "dtype": self._dtype.name,
-            "vocab_size": self._vocab_size, "boundaries": self._boundaries,
-        }  # fmt: skip
+        return self._facts(self._kind, sum(file.size for file in self.files), len(self.files), self._boundaries)
 
     def locate(self, index: int) -> dict[str, Any]:
-        number = check_range([index], len(self), "documents")
-        start, length = (int(each[0]) for each in self._spans(number))
-        found = {"document": int(number[0]), "start": start, "tokens": length}
-        return place_of(self.files, self._bounds, start, self._dtype.itemsize) | found
-
-    def _spans(self, indices: I64) -> tuple[I64, I64]:
-        indices = check_range(indices, len(self), "documents")
-        starts = self._table.starts(indices)
-        return starts, self._table.starts(indices + 1) - starts
+        found = super().locate(index)
+        return place_of(self.files, self._bounds, found["start"], self._dtype.itemsize) | found
 
     def __repr__(self) -> str:
         return f"TokenObjects({self._kind}: {len(self)} documents, {self.n_tokens} tokens, {self._dtype.name})"

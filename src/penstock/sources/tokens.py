@@ -25,7 +25,7 @@ from penstock.store.doctable import DocTable, OffsetTable, check_range
 from penstock.store.gather import gather_rows
 from penstock.store.opening import open_token_store
 from penstock.store.reader import TokenStore
-from penstock.store.stream import TokenStream
+from penstock.store.stream import TabledTokens, TokenStream
 
 if TYPE_CHECKING:
     from penstock.sources.formats import Options
@@ -55,44 +55,15 @@ def open_npy(path: str | os.PathLike[str], _options: Options) -> TokenArray:
         ) from error
 
 
-class _Stream(TokenStream):
-    """A stream whose documents are in one table, with nothing but tokens."""
+class _Stream(TabledTokens, TokenStream):
+    """A stream of arrays whose documents are in one table."""
 
-    def __init__(
-        self, bounds: NDArray[np.int64], dtype: np.dtype[Any], table: DocTable, vocab_size: int | None
-    ) -> None:
-        super().__init__(bounds, dtype, vocab_size)
-        self._table = table
-        self._print: str | None = None
-
-    def __len__(self) -> int:
-        return len(self._table)
+    _print: str | None = None
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """Documents as a ragged column `input_ids`."""
         starts, lengths = self._spans(check_range(indices, len(self), "documents"))
         return {"input_ids": Ragged(*gather_rows(self, starts, lengths))}
-
-    def starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._table.starts(check_range(indices, len(self) + 1, "documents"))
-
-    def documents_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._table.find(check_range(positions, self.n_tokens, "positions"))
-
-    def _spans(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        starts = self._table.starts(indices)
-        return starts, self._table.starts(indices + 1) - starts
-
-    def _facts(self, kind: str, size: int, files: int, boundaries: str) -> dict[str, Any]:
-        return {
-            "kind": kind, "records": len(self), "tokens": self.n_tokens, "bytes": size, "files": files,
-            "dtype": self._dtype.name, "vocab_size": self._vocab_size, "boundaries": boundaries,
-        }  # fmt: skip
-
-    def locate(self, index: int) -> dict[str, Any]:
-        number = check_range([index], len(self), "documents")
-        start, length = self._spans(number)
-        return {"document": int(number[0]), "start": int(start[0]), "tokens": int(length[0])}
 
 
 class TokenArray(_Stream):

@@ -22,10 +22,9 @@ from penstock.core.columns import Columns, Ragged, strings
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.steps.audio_cuts import Cut, cut_of
 from penstock.steps.base import Context, Extent, column_field
-from penstock.steps.media import Media, MediaStep, located, payloads
-from penstock.steps.node import ContentNode, Fetched, Node
+from penstock.steps.media import DecodedMedia, Media, MediaStep
+from penstock.steps.node import Node
 from penstock.steps.picks import Picks, row_keys
-from penstock.steps.replacement import rows_asked
 
 Offset = Literal["random", "start"]
 Features = definitions.Kind
@@ -116,7 +115,7 @@ class DecodeAudio(MediaStep):
         return self._extent(self.column, self.out)
 
     def build(self, child: Node, context: Context) -> Node:
-        return _Decoded(child, self, randomness.key(context.seed, self.name, context.place))
+        return _Decoded(child, self, context, ".decode_audio(16000, column={})")
 
     def start(self, info: AudioInfo, key: randomness.U64, cut: Cut | None = None) -> float:
         """Where the slice of one file begins, in seconds; the start where the file is short or its length unknown."""
@@ -128,7 +127,7 @@ class DecodeAudio(MediaStep):
             return first
         return first + float(randomness.integers(key, 0, room + 1)[0]) / info.sample_rate
 
-    def apply(self, medias: list[Media], keys: randomness.U64, columns: Columns) -> Columns:
+    def apply(self, medias: list[Media], keys: randomness.U64, columns: Columns, /) -> Columns:
         """Columns of these files; `BadRecords` names each bad one."""
         rows: list[F32] = []
         errors: list[RecordError] = []
@@ -204,31 +203,16 @@ class DecodeAudio(MediaStep):
         )  # fmt: skip
 
 
-class _Decoded(ContentNode):
-    def __init__(self, child: Node, step: DecodeAudio, base: int) -> None:
-        super().__init__(child)
-        self.step, self.base = step, base
-
-    def _medias(self, columns: Columns) -> list[Media]:
-        return payloads(columns, self.step.column, "decode_audio", ".decode_audio(16000, column={})")
-
-    def fetch(self, picks: Picks) -> Fetched:
-        columns, used = self.child.fetch(picks)
-        if not len(used):
-            return Fetched({}, used)
-        with rows_asked(picks, used), located(self.child, used):
-            made = self.step.apply(self._medias(columns), row_keys(self.base, used), columns)
-        return Fetched(made | {name: c for name, c in columns.items() if name != self.step.column}, used)
-
+class _Decoded(DecodedMedia[DecodeAudio]):
     def encoded(self, picks: Picks) -> dict[str, Any]:
-        return self.child.encoded(picks) | {self.step.out: self._medias(self.child.fetch(picks).columns)[0]}
+        return self.child.encoded(picks) | {self.step.out: self.medias(self.child.fetch(picks).columns)[0]}
 
     def explain(self, picks: Picks) -> dict[str, Any]:
         """Also the slice of the row, where its file has a readable header."""
         facts = self.child.explain(picks)
         try:
             columns = self.child.fetch(picks).columns
-            info = probe(self._medias(columns)[0], limits=self.step.limits)
+            info = probe(self.medias(columns)[0], limits=self.step.limits)
             cut = None if self.step.cut is None else cut_of(columns, self.step.cut, 0)
             start = self.step.start(info, row_keys(self.base, picks), cut)
         except PenstockError:  # `fetch` reports the bad file; the facts so far are still valid

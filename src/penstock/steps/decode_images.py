@@ -24,7 +24,7 @@ from penstock.codecs.image.decode import ImageOptions, Picture, probe_picture
 from penstock.codecs.image.geometry import center_crop_params, crop_params, flip_params, opencv
 from penstock.codecs.image.info import ImageInfo
 from penstock.codecs.image.mask import decode_mask
-from penstock.codecs.image.normalise import Stat, normalise, table_for
+from penstock.codecs.image.normalise import Stat, normalise, numbers, table_for
 from penstock.codecs.image.resize import METHODS
 from penstock.core import randomness
 from penstock.core.buffers import Buffers
@@ -130,7 +130,7 @@ class DecodeImages(MediaStep):
                 got=f"{name}={getattr(self, name)!r} with crop={self.crop!r}",
                 fix=f'crop="{needed}", or leave {name}= out',
             )
-        table_for(_numbers(self.mean), _numbers(self.std), CHANNELS[self.mode])
+        table_for(numbers(self.mean), numbers(self.std), CHANNELS[self.mode])
         crop_params(np.zeros(0, np.uint64), [], [], self.scale, self.ratio)
 
     def spec(self) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class DecodeImages(MediaStep):
 
 def _planes(pixels: NDArray[np.uint8], out: NDArray[Any], step: DecodeImages) -> NDArray[Any]:
     """(N, H, W, C) bytes to `out` (N, C, H, W) of the step's dtype, a picture at a time."""
-    mean, std = (np.broadcast_to(np.asarray(_numbers(stat)), out.shape[1]) for stat in (step.mean, step.std))
+    mean, std = (np.broadcast_to(np.asarray(numbers(stat)), out.shape[1]) for stat in (step.mean, step.std))
     split = opencv().split
     for picture, row in zip(pixels, out, strict=True):
         for plane, target, m, s in zip(split(picture), row, mean, std, strict=True):
@@ -304,10 +304,6 @@ def _unused(step: DecodeImages) -> tuple[str, str] | None:
     usual = {field.name: field.default for field in fields(step)}
     users = {"scale": "random", "ratio": "random", "share": "center", "fill": "letterbox", "mask_fill": "letterbox"}
     return next(((n, c) for n, c in users.items() if getattr(step, n) != usual[n] and step.crop != c), None)
-
-
-def _numbers(stat: Stat) -> tuple[float, ...]:
-    return tuple(float(v) for v in np.atleast_1d(np.asarray(stat, np.float64)))
 
 
 def _files_of(node: Node) -> ImageFolder | None:

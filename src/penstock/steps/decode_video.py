@@ -19,10 +19,9 @@ from penstock.core import randomness
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
 from penstock.steps.base import Context, Extent, column_field, integer_field
-from penstock.steps.media import Media, MediaStep, located, payloads
-from penstock.steps.node import ContentNode, Fetched, Node
+from penstock.steps.media import DecodedMedia, Media, MediaStep
+from penstock.steps.node import Node
 from penstock.steps.picks import Picks, row_keys
-from penstock.steps.replacement import rows_asked
 
 Clip = Literal["uniform", "consecutive", "random"]
 START = 200
@@ -95,7 +94,7 @@ class DecodeVideo(MediaStep):
         return self._extent(self.column, self.out)
 
     def build(self, child: Node, context: Context) -> Node:
-        return _Decoded(child, self, randomness.key(context.seed, self.name, context.place))
+        return _Decoded(child, self, context, ".decode_video(8, 224, column={})")
 
     def times(self, info: VideoInfo, key: randomness.U64) -> NDArray[np.float64]:
         """The times of the frames, in seconds."""
@@ -118,7 +117,7 @@ class DecodeVideo(MediaStep):
         y, x, height, width = made[0].tolist()
         return y, x, height, width
 
-    def apply(self, medias: list[Media], keys: randomness.U64) -> Columns:
+    def apply(self, medias: list[Media], keys: randomness.U64, _: Columns, /) -> Columns:
         """Columns of these videos; `BadRecords` names each bad one."""
         out = np.empty((len(medias), self.frames, *self.size, 3), np.uint8)
         times = np.empty((len(medias), self.frames), np.float32)
@@ -142,27 +141,12 @@ class DecodeVideo(MediaStep):
         return {self.out: made, "times": times}
 
 
-class _Decoded(ContentNode):
-    def __init__(self, child: Node, step: DecodeVideo, base: int) -> None:
-        super().__init__(child)
-        self.step, self.base = step, base
-
-    def _medias(self, columns: Columns) -> list[Media]:
-        return payloads(columns, self.step.column, "decode_video", ".decode_video(8, 224, column={})")
-
-    def fetch(self, picks: Picks) -> Fetched:
-        columns, used = self.child.fetch(picks)
-        if not len(used):
-            return Fetched({}, used)
-        with rows_asked(picks, used), located(self.child, used):
-            made = self.step.apply(self._medias(columns), row_keys(self.base, used))
-        return Fetched(made | {name: c for name, c in columns.items() if name != self.step.column}, used)
-
+class _Decoded(DecodedMedia[DecodeVideo]):
     def explain(self, picks: Picks) -> dict[str, Any]:
         """Also the length, times, crop and mirror of the row, where its file can be opened."""
         facts, key = self.child.explain(picks), row_keys(self.base, picks)
         try:
-            with open_video(self._medias(self.child.fetch(picks).columns)[0], limits=self.step.limits) as video:
+            with open_video(self.medias(self.child.fetch(picks).columns)[0], limits=self.step.limits) as video:
                 info = video.info
         except PenstockError:  # `fetch` reports the bad file; the facts so far are still valid
             return facts

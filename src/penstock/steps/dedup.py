@@ -15,43 +15,13 @@ from numpy.typing import NDArray
 
 from penstock.core import randomness
 from penstock.core.columns import take
-from penstock.core.hashing import content_id
+from penstock.order.row_set import RowSet
 from penstock.steps.base import Context, Step
 from penstock.steps.node import ContentNode, Fetched, Node
-from penstock.steps.picks import I64, Picks
+from penstock.steps.picks import Picks
 from penstock.steps.replacement import Kept, Rejection, RejectionLog, keep_or_replace, places_of
 
 _REJECTED = Rejection("a duplicate of an earlier record")
-
-
-@dataclass(frozen=True)
-class Duplicates:
-    """A set of record numbers, as one bit for each record."""
-
-    bits: bytes
-    count: int
-
-    @classmethod
-    def of(cls, flags: NDArray[np.bool_]) -> Duplicates:
-        """From one bool per record.
-
-        >>> Duplicates.of(np.array([False, True])).mask(np.array([1, 0, 7])).tolist()
-        [True, False, False]
-        """
-        return cls(np.packbits(flags).tobytes(), int(flags.sum()))
-
-    def mask(self, records: I64) -> NDArray[np.bool_]:
-        """Whether each of these records is in the set."""
-        bits = np.frombuffer(self.bits, np.uint8)
-        known = records >> 3 < len(bits)
-        found: NDArray[np.bool_] = bits[np.where(known, records >> 3, 0)] >> (7 - (records & 7)) & 1 == 1
-        return found & known
-
-    def spec(self) -> str:
-        return content_id([self.bits])
-
-    def __repr__(self) -> str:
-        return f"{self.count:,} records"
 
 
 @dataclass(frozen=True)
@@ -64,7 +34,7 @@ class Dedup(Step):
 
     field: str
     method: Literal["exact", "minhash"]
-    duplicates: Duplicates
+    duplicates: RowSet
     threshold: float | None = None
     ngram: int | None = None
     num_perm: int | None = None

@@ -19,20 +19,14 @@ from penstock.core import randomness
 from penstock.core.column_types import ColumnTypes
 from penstock.core.columns import Columns, from_rows, row
 from penstock.core.errors import BadRecords, UserCodeError
+from penstock.core.functions import function_name, has_parameter
 from penstock.core.hashing import content_id
 from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import I64, Picks, row_keys
 from penstock.steps.renumbered import Renumbered, own_picks, refuse_rejected
 from penstock.steps.replacement import locate, rows_asked
-from penstock.steps.user_functions import (
-    check_function,
-    each_row,
-    failed_on_row,
-    function_name,
-    has_parameter,
-    naming_rows,
-)
+from penstock.steps.user_functions import check_function, each_row, failed_on_row, naming_rows
 
 FlatFunction = Callable[..., Any]
 

@@ -14,11 +14,12 @@ from penstock.core import randomness
 from penstock.core.column_types import ColumnTypes
 from penstock.core.columns import Column, Columns, Ragged, rows_of, stack
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
+from penstock.core.functions import function_name, has_parameter
 from penstock.steps.base import BatchStep, Context
 from penstock.steps.facts import RowFacts
 from penstock.steps.node import ContentNode, Fetched, Node
 from penstock.steps.picks import Picks, row_keys
-from penstock.steps.user_functions import check_function, failed_on_block, function_name, has_parameter, naming_rows
+from penstock.steps.user_functions import check_function, failed_on_block, naming_rows
 
 
 @runtime_checkable

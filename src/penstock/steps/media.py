@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core import randomness
 from penstock.core.columns import Columns, rows_of
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources.folders import FilePath
-from penstock.steps.base import Extent, Step
-from penstock.steps.node import Node
-from penstock.steps.picks import Picks
-from penstock.steps.replacement import locate
+from penstock.steps.base import Context, Extent, Step
+from penstock.steps.node import ContentNode, Fetched, Node
+from penstock.steps.picks import Picks, row_keys
+from penstock.steps.replacement import locate, rows_asked
 
 ENCODED = (bytes, bytearray, memoryview, FilePath)
 Media = bytes | bytearray | memoryview | FilePath
@@ -64,6 +65,43 @@ class MediaStep(Step):
     def __str__(self) -> str:
         values = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
         return ", ".join(f"{name}={value!r}" for name, value, usual in values if value != usual)
+
+
+class Decoder(Protocol):
+    """A step whose `apply` decodes the files of `column`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def column(self) -> str: ...
+
+    def apply(self, medias: list[Media], keys: randomness.U64, columns: Columns, /) -> Columns:
+        """Columns of these files; `BadRecords` names each bad one."""
+        ...
+
+
+D = TypeVar("D", bound=Decoder)
+
+
+class DecodedMedia(ContentNode, Generic[D]):
+    """Rows with the files of a column decoded; `call` is how the user names another column, with {} for it."""
+
+    def __init__(self, child: Node, step: D, context: Context, call: str) -> None:
+        super().__init__(child)
+        self.step, self.call = step, call
+        self.base = randomness.key(context.seed, step.name, context.place)
+
+    def medias(self, columns: Columns) -> list[Media]:
+        return payloads(columns, self.step.column, self.step.name, self.call)
+
+    def fetch(self, picks: Picks) -> Fetched:
+        columns, used = self.child.fetch(picks)
+        if not len(used):
+            return Fetched({}, used)
+        with rows_asked(picks, used), located(self.child, used):
+            made = self.step.apply(self.medias(columns), row_keys(self.base, used), columns)
+        return Fetched(made | {name: c for name, c in columns.items() if name != self.step.column}, used)
 
 
 def pictures(columns: Columns, name: str, call: str) -> list[Media | NDArray[Any]]:

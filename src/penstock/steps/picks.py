@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -81,6 +82,17 @@ class Picks:
 
     def with_slot(self, slot: I64) -> Picks:
         return replace(self, slot=slot)
+
+
+def in_each_epoch(position: I64, epoch: Epoch, order: Callable[[I64, int], I64]) -> I64:
+    """`order(positions, epoch)` of each epoch's positions, in their places."""
+    if not isinstance(epoch, np.ndarray):
+        return order(position, epoch)
+    out = np.empty_like(position)
+    for one in np.unique(epoch).tolist():
+        where = np.flatnonzero(epoch == one)
+        out[where] = order(position[where], one)
+    return out
 
 
 def row_keys(base: int, picks: Picks) -> randomness.U64:

@@ -21,12 +21,12 @@ from penstock.order.shuffle import permute
 from penstock.order.superblocks import WINDOW, shuffle_windows
 from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.node import Node, WrapperNode
-from penstock.steps.picks import I64, Epoch, Picks
+from penstock.steps.picks import I64, Epoch, Picks, in_each_epoch
 
 BLOCK, LANE_WINDOW = 1024, 64  # of a lane shuffle, where the source declares no blocks
 KEPT_ORDERS = 4
 FIX = ".shuffle(seed=7, lanes=256, block=1024, window=64), or leave them out for a full shuffle"
-FEW = 3  # epochs in one call up to which a permutation for each is quicker
+FEW = 3  # epochs in one call up to which a permutation for each is quicker than a key for each position
 
 
 @dataclass(frozen=True)
@@ -105,22 +105,12 @@ class Shuffled(WrapperNode):
         self.orders = LruCache[LaneOrder](KEPT_ORDERS)
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
-        if isinstance(epoch, np.ndarray):
-            return self.child.pick(self._permute_each(position, epoch), epoch)
-        return self.child.pick(self._permute(position, epoch), epoch)
-
-    def _permute_each(self, position: I64, epoch: I64) -> I64:
-        """Positions of several epochs at once: a permutation for each epoch, or one call with a key per position."""
-        passes, which = np.unique(epoch, return_inverse=True)
         plain = self.step.block is None and self.step.lanes is None and self.child.facts.stretches is None
-        if len(passes) > FEW and plain:
+        if plain and isinstance(epoch, np.ndarray) and epoch.size and np.ptp(epoch) >= FEW:
+            passes, which = np.unique(epoch, return_inverse=True)
             keys = np.array([randomness.key(self.base, int(e)) for e in passes], np.uint64)
-            return permute(position, self.rows, keys[which])
-        order = np.empty_like(position)
-        for number, e in enumerate(passes):
-            where = np.flatnonzero(which == number)
-            order[where] = self._permute(position[where], int(e))
-        return order
+            return self.child.pick(permute(position, self.rows, keys[which]), epoch)
+        return self.child.pick(in_each_epoch(position, epoch, self._permute), epoch)
 
     def lanes(self, position: I64, epoch: Epoch) -> NDArray[np.uint16]:
         lanes = self.step.lanes or 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from penstock.core.errors import UsageError, UserCodeError
 from penstock.core.exact import MixedTypes
+from penstock.core.functions import function_name
 from penstock.core.signals import raised_by_handler
 from penstock.steps.node import Node
 from penstock.steps.picks import Picks
@@ -19,19 +19,6 @@ def check_function(function: Any, verb: str) -> None:
     """Raises unless `function` can be called."""
     if not callable(function):
         raise UsageError(f"a function in .{verb}()", got=repr(function), fix=f".{verb}(lambda record: ...)")
-
-
-def has_parameter(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function has a parameter of that name."""
-    try:
-        return name in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False  # some built-ins have no signature; they have no such parameter either
-
-
-def function_name(function: Any) -> str:
-    """The name of a function for errors, without the functions around it."""
-    return str(getattr(function, "__qualname__", type(function).__name__)).rpartition("<locals>.")[2]
 
 
 def each_row(function: Callable[[int], Any], rows: int) -> list[Any]:

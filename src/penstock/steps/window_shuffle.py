@@ -8,15 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
 from penstock.core import randomness
 from penstock.core.errors import UsageError
 from penstock.order.window_shuffle import permute_near
 from penstock.sources.base import HeldRecords
 from penstock.steps.base import Context, Step, integer_field
 from penstock.steps.node import Node, WrapperNode
-from penstock.steps.picks import I64, Epoch, Picks
+from penstock.steps.picks import I64, Epoch, Picks, in_each_epoch
 
 HELD = 4  # windows that a stream must hold: two that are open, and what threads read ahead
 
@@ -68,13 +66,7 @@ class _NearlyInOrder(WrapperNode):
         self.facts = replace(self.facts, moves=True)
 
     def pick(self, position: I64, epoch: Epoch) -> Picks:
-        if not isinstance(epoch, np.ndarray):
-            return self.child.pick(self._permute(position, epoch), epoch)
-        order = np.empty_like(position)
-        for one in np.unique(epoch).tolist():
-            where = np.flatnonzero(epoch == one)
-            order[where] = self._permute(position[where], one)
-        return self.child.pick(order, epoch)
+        return self.child.pick(in_each_epoch(position, epoch, self._permute), epoch)
 
     def _permute(self, position: I64, epoch: int) -> I64:
         return permute_near(position, self.rows, self.window, randomness.key(self.base, epoch))

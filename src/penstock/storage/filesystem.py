@@ -8,7 +8,6 @@ device cannot block a reader.
 from __future__ import annotations
 
 import glob as globbing
-import io
 import os
 import re
 import stat
@@ -26,6 +25,7 @@ from penstock.core.errors import (
 from penstock.core.os_errors import storage_error
 from penstock.core.signals import surface
 from penstock.storage.braces import expand_braces
+from penstock.storage.positioned_file import ReadFile
 from penstock.storage.schemes import OBJECTS, SCHEMES
 from penstock.storage.suffixes import ends_in
 
@@ -282,14 +282,11 @@ def _reading(path: str) -> Iterator[None]:
         raise StorageError("a file that can be read", got=got, where=path, fix=fix) from error
 
 
-class _RemoteFile(io.RawIOBase):
+class _RemoteFile(ReadFile):
     """A remote file whose failures are StorageErrors that name it; without a buffer of its own."""
 
     def __init__(self, path: str, file: Any) -> None:
         self.name, self._file = path, file
-
-    def readable(self) -> bool:
-        return True
 
     def seekable(self) -> bool:
         return bool(self._file.seekable())
@@ -300,17 +297,9 @@ class _RemoteFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._file.seek(offset, whence))
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int | None = -1) -> bytes:
         with _reading(self.name):
             return bytes(self._file.read(size))
-
-    def readall(self) -> bytes:
-        return self.read()
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         if not self.closed:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.errors import DataError, UsageError
+from penstock.core.functions import has_parameter
 from penstock.tokenizers.base import PROBES, Ids, SerialTokenizer, Specials
 
 _SIZES = ("vocab_size", "n_vocab", "get_vocab_size", "get_piece_size", "__len__")
@@ -41,7 +42,7 @@ class DuckTokenizer(SerialTokenizer):
         specials = Specials(**{role: _role(original, names) for role, names in _ROLES.items()})
         size = vocab_size or _size_of(original)
         super().__init__(original, getattr(original, "name", ""), size, specials)
-        self._kwargs = {"add_special_tokens": adds} if takes(original.encode, "add_special_tokens") else {}
+        self._kwargs = {"add_special_tokens": adds} if has_parameter(original.encode, "add_special_tokens") else {}
         self.adds = adds and bool(self._kwargs)
 
     special_tokens: dict[str, int] = {}  # noqa: RUF012  (never changed)
@@ -122,14 +123,6 @@ def default_of(function: Any, name: str) -> Any:
     except (TypeError, ValueError):  # a builtin without a signature
         found = None
     return inspect.Parameter.empty if found is None else found.default
-
-
-def takes(function: Any, name: str) -> bool:
-    """Whether a function has a parameter of this name."""
-    try:
-        return name in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
 
 
 ANY_IDS = 1 << 31  # vocabulary size of an object that states none

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.core.sizes import size
 from penstock.markup import charts
 from penstock.markup.flow import Box, flow
-from penstock.markup.html import Html, join, tag
+from penstock.markup.html import Html, join, section, tag
 from penstock.markup.visible import number_of
 from penstock.view.plan_facts import PlanFacts, PlanStep
 
@@ -16,11 +16,11 @@ MOST_RANKS = 64
 
 def plan_html(facts: PlanFacts) -> Html:
     """All sections of a plan."""
-    parts = [_section("The pipeline", tag("p", facts.assumed, class_="note") if facts.assumed else None, graph(facts))]
+    parts = [section("The pipeline", tag("p", facts.assumed, class_="note") if facts.assumed else None, graph(facts))]
     parts.append(_epoch(facts))
     if facts.mixture:
         parts.append(
-            _section(
+            section(
                 "Mixture over time",
                 charts.lines(
                     {name: [(row, 100 * share) for row, share in line] for name, line in facts.mixture.items()},
@@ -31,10 +31,6 @@ def plan_html(facts: PlanFacts) -> Html:
     if len(facts.ranks) > 1:
         parts.append(_ranks(facts))
     return join(parts)
-
-
-def _section(title: str, *body: Any) -> Html:
-    return tag("section", tag("h2", title), *body)
 
 
 def graph(facts: PlanFacts) -> Html:
@@ -68,7 +64,7 @@ def _count(step: PlanStep) -> str:
 def _epoch(facts: PlanFacts) -> Html:
     found = facts.estimate
     if found is None:
-        return _section("An epoch", tag("p", facts.note or "not known", class_="note"))
+        return section("An epoch", tag("p", facts.note or "not known", class_="note"))
     tokens = found.tokens_per_step
     rows: list[tuple[str, Any]] = [
         ("steps per epoch", "endless" if found.steps_per_epoch is None else f"{found.steps_per_epoch:,}"),
@@ -86,11 +82,11 @@ def _epoch(facts: PlanFacts) -> Html:
         *(("note", note) for note in found.notes),
     ]
     shown = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in rows if value is not None]
-    return _section("An epoch", tag("table", shown))
+    return section("An epoch", tag("table", shown))
 
 
 def _ranks(facts: PlanFacts) -> Html:
     shown = [(f"rank {share.rank}: {number_of(share.rows, 'row')}", share.rows) for share in facts.ranks]
-    return _section(
+    return section(
         "Rows of each rank in a step", charts.bars(shown, "rows", title="rows of each rank", most=MOST_RANKS)
     )

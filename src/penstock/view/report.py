@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.errors import PenstockError
-from penstock.markup.html import Html, join, tag
+from penstock.markup.html import Html, join, section, tag
 from penstock.pipeline import Pipeline
 from penstock.view.batch_html import batch_html
 from penstock.view.batches import batch_of
@@ -49,7 +49,7 @@ def _part(title: str, make: Callable[[], Html]) -> Html:
         return tag("div", tag("h2", title, class_="part"), make())
     except PenstockError as error:
         why = f"expected {error.expected}" + (f", got {error.got}" if error.got else "")
-        return tag("section", tag("h2", title), tag("p", why, class_="note"))
+        return section(title, tag("p", why, class_="note"))
 
 
 def _batch(pipeline: Pipeline, step: int, rows: int, tokenizer: Any) -> Html:

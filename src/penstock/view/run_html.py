@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.core.sizes import size
 from penstock.markup import charts
-from penstock.markup.html import Html, join, tag
+from penstock.markup.html import Html, join, section, tag
 from penstock.view.run_facts import Point, RunFacts
 
 
@@ -17,14 +17,10 @@ def runs_html(runs: Sequence[RunFacts]) -> Html:
     parts = [_tiles(one) if one else _compared(runs), *([] if one is None else [_verdict(one)]), *_over_time(runs)]
     parts += [_verbs(one)] if one else [_verb_table(runs)]
     if one is not None and one.storage:
-        parts.append(_section("Object storage", _table(_storage(one))))
+        parts.append(section("Object storage", _table(_storage(one))))
     if one is not None:
         parts.append(_pipeline(one))
     return join(parts)
-
-
-def _section(title: str, *body: Any) -> Html:
-    return tag("section", tag("h2", title), *body)
 
 
 def _table(rows: Sequence[tuple[str, Any]]) -> Html:
@@ -58,40 +54,40 @@ def _tiles(run: RunFacts) -> Html:
 
 def _verdict(run: RunFacts) -> Html:
     change = tag("p", tag("b", "What to change: "), run.change) if run.change else None
-    return _section("Verdict", tag("p", run.verdict or "none yet"), change)
+    return section("Verdict", tag("p", run.verdict or "none yet"), change)
 
 
 def _over_time(runs: Sequence[RunFacts]) -> list[Html]:
     many = [run for run in runs if run.points]
     if not many:
-        return [_section("Over time", tag("p", "nothing yet: a rate needs two lines", class_="note"))]
+        return [section("Over time", tag("p", "nothing yet: a rate needs two lines", class_="note"))]
 
     def series(value: Callable[[Point], float]) -> dict[str, list[tuple[float, float]]]:
         return {run.name: [(point.seconds, value(point)) for point in run.points] for run in many}
 
     parts = [
-        _section("Throughput", charts.lines(series(lambda p: p.rows), "seconds", "rows a second", title="throughput")),
-        _section(
+        section("Throughput", charts.lines(series(lambda p: p.rows), "seconds", "rows a second", title="throughput")),
+        section(
             "Waiting for data",
             charts.lines(series(lambda p: 100 * p.waiting), "seconds", "% of the time", title="waiting"),
         ),
     ]
     if any(run.memory for run in many):
         memory = charts.lines(series(lambda p: p.memory / 1e6), "seconds", "MB resident", title="memory")
-        parts.append(_section("Memory", memory))
+        parts.append(section("Memory", memory))
     return parts
 
 
 def _verbs(run: RunFacts) -> Html:
     total = sum(run.verbs.values())
     if not total:
-        return _section("Seconds of each step of the pipeline", tag("p", "not measured", class_="note"))
+        return section("Seconds of each step of the pipeline", tag("p", "not measured", class_="note"))
     shown = [(f"{verb}, {seconds / total:.0%}", seconds) for verb, seconds in run.verbs.items()]
     where = (
         f"{run.workers} child processes" if run.workers else f"{run.threads} threads" if run.threads else "no threads"
     )
     note = f"{_seconds(total)} of work in {_seconds(run.seconds)}, with {where}; each step without those before it"
-    return _section(
+    return section(
         "Seconds of each step of the pipeline",
         charts.bars(shown, "s", title="seconds of each verb"),
         tag("p", note, class_="note"),
@@ -119,7 +115,7 @@ def _pipeline(run: RunFacts) -> Html:
     if run.unreadable:
         rows.append(("lines that cannot be read", f"{run.unreadable:,}"))
     lines = tag("pre", "\n".join(run.pipeline), keep="\n", tabindex=0) if run.pipeline else None
-    return _section("The run", lines, _table(rows))
+    return section("The run", lines, _table(rows))
 
 
 def _compared(runs: Sequence[RunFacts]) -> Html:
@@ -137,7 +133,7 @@ def _compared(runs: Sequence[RunFacts]) -> Html:
         ("verdict", lambda run: run.verdict),
         ("what to change", lambda run: run.change or "nothing"),
     ]
-    return _section("Runs compared", _columns(runs, [(name, [value(run) for run in runs]) for name, value in lines]))
+    return section("Runs compared", _columns(runs, [(name, [value(run) for run in runs]) for name, value in lines]))
 
 
 def _verb_table(runs: Sequence[RunFacts]) -> Html:
@@ -146,7 +142,7 @@ def _verb_table(runs: Sequence[RunFacts]) -> Html:
         (verb, [f"{_micro(run.verbs[verb], run.batches)}" if verb in run.verbs else "" for run in runs])
         for verb in verbs
     ]
-    return _section("Time of each step of the pipeline, for a batch", _columns(runs, rows))
+    return section("Time of each step of the pipeline, for a batch", _columns(runs, rows))
 
 
 def _columns(runs: Sequence[RunFacts], rows: Sequence[tuple[str, list[str]]]) -> Html:

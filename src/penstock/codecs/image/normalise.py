@@ -29,7 +29,7 @@ def normalise(
     if out is None:
         out = np.empty(pixels.shape, np.float32)
     channels = pixels.shape[-1]
-    table = table_for(_numbers(mean), _numbers(std), channels)
+    table = table_for(numbers(mean), numbers(std), channels)
     if table.shape[0] == 1:
         shape: tuple[int, ...] = (-1, 1)
         lut: NDArray[Any] = table[0]
@@ -44,7 +44,7 @@ def normalise(
     return out
 
 
-def _numbers(value: Any) -> tuple[float, ...]:
+def numbers(value: Any) -> tuple[float, ...]:
     return tuple(float(v) for v in np.atleast_1d(np.asarray(value, np.float64)))
 
 

@@ -104,7 +104,7 @@ def _resolve(name: Any, ask: Ask) -> Found:
 
 
 def _made(name: str, ask: Ask) -> Any:
-    from penstock.steps.user_functions import has_parameter
+    from penstock.core.functions import has_parameter
 
     factory = _registered[name]
     made = factory(split=ask.split) if has_parameter(factory, "split") else factory()

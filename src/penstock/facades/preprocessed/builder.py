@@ -8,9 +8,9 @@ of workers. Any other IterableDataset gets torch's own DataLoader, which has no 
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any
 
+from penstock.core.argument_kinds import is_integer
 from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
 from penstock.core.signals import surface
@@ -170,7 +170,7 @@ class DataLoaderBuilder:
     def _number(self, verb: str, name: str, value: Any, least: int | None, example: str) -> list[str]:
         if value is None:
             return [f"{verb}: not called; call .{verb}({example})"]
-        wrong = not _is_integer(value) or (least is not None and value < least)
+        wrong = not is_integer(value) or (least is not None and value < least)
         kind = "an integer" + ("" if least is None else f" of at least {least}")
         return [f"{verb}: expected {name} to be {kind}, got {value!r}; for example .{verb}({example})"] if wrong else []
 
@@ -197,7 +197,7 @@ class DataLoaderBuilder:
         found = [
             f"with_distributed: expected {name} to be an integer, got {value!r}"
             for name, value in numbers.items()
-            if not _is_integer(value)
+            if not is_integer(value)
         ]
         if not found and self._world < 1:
             found.append(f"with_distributed: expected world_size of at least 1, got {self._world}")
@@ -238,7 +238,7 @@ class DataLoaderBuilder:
         if self._shuffle:
             where = "the dataset itself" if stream is None else "StreamingPreprocessedDataset(buffer_size=1000)"
             found.append(f"with_shuffle: a stream cannot be permuted; shuffle in a buffer, in {where}")
-        if _is_integer(self._seed) and self._seed != getattr(self._dataset, "seed", None):
+        if is_integer(self._seed) and self._seed != getattr(self._dataset, "seed", None):
             where = (
                 "the dataset itself" if stream is None else "StreamingPreprocessedDataset(buffer_size=1000, seed=...)"
             )
@@ -258,7 +258,7 @@ class DataLoaderBuilder:
 
     def _size_problems(self) -> list[str]:
         numbers = (self._batch_size, self._world)
-        if self._drop_last is not True or not all(_is_integer(number) and number > 0 for number in numbers):
+        if self._drop_last is not True or not all(is_integer(number) and number > 0 for number in numbers):
             return []
         if isinstance(self._dataset, data.IterableDataset) or not is_map_style(self._dataset):
             return []
@@ -269,8 +269,3 @@ class DataLoaderBuilder:
             f"with_drop_last: {rows} rows make no full batch of {self._batch_size} on each of {self._world} ranks; "
             "use a smaller batch, or leave with_drop_last out"
         ]
-
-
-def _is_integer(value: Any) -> bool:
-    """Whether this is an integer, of Python or NumPy, and no bool."""
-    return isinstance(value, Integral) and not isinstance(value, bool)

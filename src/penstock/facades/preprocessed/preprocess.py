@@ -12,6 +12,7 @@ from penstock.chat.engine import PromptEngine
 from penstock.core import hashing
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
 from penstock.core.function_id import code_id
+from penstock.core.functions import function_name
 from penstock.core.pickling import Portable
 from penstock.preparation.prompts import spec_of
 
@@ -63,14 +64,14 @@ class Preprocess(Portable):
             raise
         except Exception as error:
             raise UserCodeError(
-                f"{_called(self.engine)} to make a row of the record",
+                f"{function_name(self.engine)} to make a row of the record",
                 got=f"{type(error).__name__}: {str(error)[:300]}",
                 fix="fix the function or the record; skip_errors=True leaves such records out and counts them",
             ) from error
         if made is None or isinstance(made, Mapping):
             return None if made is None else dict(made)
         raise UserCodeError(
-            f"a dict, or None to skip the record, from {_called(self.engine)}",
+            f"a dict, or None to skip the record, from {function_name(self.engine)}",
             got=f"{type(made).__name__}: {str(made)[:80]}",
             fix="return {'input_ids': ..., 'labels': ...}",
         )
@@ -109,11 +110,7 @@ def _identity(engine: Any) -> str:
     try:
         return code_id(engine)
     except (ValueError, RecursionError):  # it closes over objects that have no identity
-        return _called(engine)
-
-
-def _called(engine: Any) -> str:
-    return str(getattr(engine, "__qualname__", type(engine).__name__)).rpartition("<locals>.")[2]
+        return function_name(engine)
 
 
 class RowCollate:

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from penstock.core.errors import FileMissing, PenstockError
 from penstock.engine.loader import Loader
-from penstock.markup.html import Html, join, tag
+from penstock.markup.html import Html, join, section, tag
 from penstock.markup.visible import number_of
 from penstock.order.shuffle import LARGEST
 from penstock.view.batch_html import File, batch_html, files_of
@@ -115,7 +115,7 @@ def _side(
         + ("" if asked.seed is None else f", seed {asked.seed}")
     )
     if isinstance(shown, PenstockError):
-        return tag("section", tag("h2", heading), tag("p", "This batch cannot be shown.", class_="bad"),
+        return section(heading, tag("p", "This batch cannot be shown.", class_="bad"),
                    error_table(shown))  # fmt: skip
     notes = [] if asked.seed is None and not (named and key == "b") else _loader(session, asked.seed)[1]
     if replaced := sum(bool(row.why and row.why.get("refused_before")) for row in shown.rows):

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.core.sizes import size
 from penstock.markup import charts
-from penstock.markup.html import Html, join, tag
+from penstock.markup.html import Html, join, section, tag
 from penstock.markup.visible import figure, number_of, short
 from penstock.view.pages import Query
 from penstock.view.sample_html import card, excerpt
@@ -175,7 +175,7 @@ def _balance(one: Any, found: Survey) -> Html:
         else f"Values of {one.column}"
     )
     note = None if one.every else tag("p", found.share, class_="note")
-    return tag("section", tag("h2", title), charts.bars(one.counts, title=title), note)
+    return section(title, charts.bars(one.counts, title=title), note)
 
 
 def _scripts(found: Survey) -> Html | None:
@@ -185,7 +185,7 @@ def _scripts(found: Survey) -> Html | None:
         return None
     shares = [(f"{name}, {100 * count / total:.2g}%", count) for name, count in found.scripts]
     note = tag("p", f"letters at the beginning of each text; {found.share}", class_="note")
-    return tag("section", tag("h2", "Scripts"), charts.bars(shares, title="letters by script"), note)
+    return section("Scripts", charts.bars(shares, title="letters by script"), note)
 
 
 def _duplicates(found: Survey, samples: Samples) -> Html:
@@ -200,7 +200,7 @@ def _duplicates(found: Survey, samples: Samples) -> Html:
     )
     left = len(found.duplicates) - _SHOWN
     rest = tag("p", f"and {number_of(left, 'more group')}", class_="note") if left > 0 else None
-    return tag("section", tag("h2", "Duplicates"), tag("p", text, class_="note"), tag("table", rows) if rows else None,
+    return section("Duplicates", tag("p", text, class_="note"), tag("table", rows) if rows else None,
                rest)  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def _facts(session: Session, samples: Samples) -> Html | None:
             rows.append(_row(name.replace("_", " "), excerpt(str(shown), 600)))
     if isinstance(samples, RecordSamples) and (columns := session.kept["survey"].columns):
         rows.append(_row("fields", ", ".join(map(str, columns[:40]))))
-    return tag("section", tag("h2", "Facts"), tag("table", rows)) if rows else None
+    return section("Facts", tag("table", rows)) if rows else None
 
 
 def _row(name: str, value: str) -> Html:

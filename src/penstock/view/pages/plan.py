@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.markup.html import Html, join, tag
+from penstock.markup.html import Html, join, section, tag
 from penstock.pipeline import Pipeline
 from penstock.sources.formats import Options
 from penstock.view.pages import Query
@@ -43,7 +43,7 @@ def page(session: Session, query: Query) -> Html:
     head = [tag("h1", "Plan"), tag("p", ", beside ".join(one.title for one in shows), class_="lead"), form]
     if len(plans) == 1:
         return join([*head, *plans])
-    sides = [tag("section", tag("h2", one.title), plan) for one, plan in zip(shows, plans, strict=True)]
+    sides = [section(one.title, plan) for one, plan in zip(shows, plans, strict=True)]
     return join([*head, tag("div", sides, class_="sides")])
 
 

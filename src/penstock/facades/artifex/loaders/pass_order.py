@@ -15,7 +15,7 @@ from penstock.facades.artifex.datasets.base import BaseDataset
 from penstock.facades.artifex.datasets.passes import BatchCalls, Passes, in_windows
 from penstock.steps.base import Context, Step
 from penstock.steps.node import ContentNode, Fetched, Node
-from penstock.steps.picks import I64, Epoch, Picks
+from penstock.steps.picks import I64, Epoch, Picks, in_each_epoch
 
 Finished = Callable[[dict[str, Any], Any], Any]
 SizeOf = Callable[[Any], int]
@@ -58,13 +58,11 @@ class _PassOrdered(ContentNode):
         passes, size = self.step.passes, self.size
         if self.step.seed is None or passes is None or size is None:
             return self.child.pick(position, epoch)
-        if not isinstance(epoch, np.ndarray):
-            return self.child.pick(in_windows(position, size, passes.window, randomness.key(self.base, epoch)), epoch)
-        order = np.empty_like(position)
-        for one in np.unique(epoch).tolist():
-            key = randomness.key(self.base, one)
-            order[epoch == one] = in_windows(position[epoch == one], size, passes.window, key)
-        return self.child.pick(order, epoch)
+
+        def order(positions: I64, one: int) -> I64:
+            return in_windows(positions, size, passes.window, randomness.key(self.base, one))
+
+        return self.child.pick(in_each_epoch(position, epoch, order), epoch)
 
     def fetch(self, picks: Picks) -> Fetched:
         columns, used = self.child.fetch(picks)
