@@ -1,6 +1,7 @@
 """Reads of objects under faults: complete and exact, or a StorageError; few extra requests; never a hang."""
 
 import os
+import random
 import threading
 import time
 from datetime import timedelta
@@ -8,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from penstock.core.errors import DataError, FileMissing, StorageError
-from penstock.storage import filesystem, metrics, object_reader, objects
+from penstock.storage import filesystem, hedge, metrics, object_reader, objects
 from penstock.storage.hedge import Hedger
 from penstock.storage.object_requests import Read, read_many
 from tests.storage.fault_proxy import Faults
@@ -130,6 +131,37 @@ def test_wrong_bytes_are_read_again_when_a_check_notices_them(fault_proxy, data_
     with pytest.raises(StorageError, match="another hash"):
         read_many(reads[:1], fault_proxy.options, check=lambda *_: "another hash")
     assert fault_proxy.requests == 3
+
+
+class Fates(Faults):
+    """The first requests of a range fail in these ways, one after the other."""
+
+    def fate(self, request, attempt):
+        names = ("stall", "refuse", "refuse", "")
+        return names[attempt] if request.startswith("GET") and attempt < len(names) else "", random.Random(attempt)
+
+
+def test_a_lost_request_whose_second_one_fails_is_made_again_at_once(fault_proxy, data_url, monkeypatch):
+    """Not when the client gives the first one up, which holds up everything that waits for it."""
+    monkeypatch.setattr(hedge, "UNKNOWN", 0.2)
+    fault_proxy.clear(Fates())
+    options = fault_proxy.options | {"client_options": {"read_timeout": timedelta(seconds=20)}}
+    began, before = time.monotonic(), metrics.counters()
+    assert filesystem.read_ranges(data_url, [(0, 1000)], options) == [DATA[:1000]]
+    assert time.monotonic() - began < 10
+    counted = metrics.since(before)["s3"]
+    assert (counted.requests, counted.retries, counted.hedges) == (fault_proxy.requests, 2, 1) == (4, 2, 1)
+
+
+def test_a_request_that_is_tried_again_is_not_taken_for_a_slow_one(fault_proxy, data_url, monkeypatch):
+    """How long it takes counts from the last try on."""
+    monkeypatch.setattr(hedge, "UNKNOWN", 0.4)
+    fault_proxy.clear(Faults(refuse=1.0, times=1, latency=0.25))
+    before = metrics.counters()
+    options = fault_proxy.options | QUICK | {"client_options": {}}
+    assert filesystem.read_ranges(data_url, [(0, 1000)], options) == [DATA[:1000]]
+    counted = metrics.since(before)["s3"]
+    assert (counted.requests, counted.retries, counted.hedges) == (2, 1, 0)
 
 
 def test_slow_requests_are_hedged_within_the_stated_share(fault_proxy, data_url, monkeypatch):

@@ -17,6 +17,8 @@ from functools import wraps
 from types import CodeType
 from typing import Any, ParamSpec, TypeVar, cast
 
+from penstock.core.waits import Event
+
 P = ParamSpec("P")
 T = TypeVar("T")
 # The function of C below the one that looks up an enum for every answer: a twentieth of its time.
@@ -108,7 +110,7 @@ def start_thread(thread: threading.Thread) -> None:
 
 def _in_thread(function: Callable[[], T]) -> T:
     outcome: list[tuple[bool, Any]] = []
-    context, ended = copy_context(), threading.Event()
+    context, ended = copy_context(), Event()
     gate, state = threading.Lock(), {"begun": False, "left": False}
 
     def run() -> None:

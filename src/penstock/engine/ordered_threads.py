@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from penstock.core.buffers import keep_freed_blocks
 from penstock.core.errors import LimitError, UsageError, WorkerDied
 from penstock.core.signals import NoMoreThreads, raised_by_handler, start_thread
+from penstock.core.waits import Condition
 from penstock.engine import stalls
 
 CHECK_SECONDS = 1.0  # how often a waiting consumer checks that the threads are alive
@@ -71,7 +72,7 @@ class _Queues:
         self.ahead_of: Callable[[int], int] | None = None  # how far an item is ahead of a consumer in another process
         self.known_bytes: Callable[[], int] | None = None  # the size of an item that another process has measured
         self.max_bytes = self.item_bytes = 0
-        self.moved = threading.Condition()
+        self.moved = Condition()
         self.size_of: Callable[[Any], int] = sys.getsizeof
         self.range_bytes = 0
 
@@ -85,7 +86,7 @@ class _Queues:
     def wait_to_start(self, item: int) -> bool:
         """Waits until an item may be started; False if it never will."""
         while not (self.over or self.may_start(item)):
-            with self.moved:
+            with self.moved.lock:
                 self.moved.wait(CHECK_SECONDS if self.ahead_of is None else GATE_SECONDS)
         return not self.over
 
@@ -99,7 +100,7 @@ class _Queues:
     def wake(self, _getpid: Callable[[], int] = os.getpid) -> None:  # bound: `os` may be gone at interpreter exit
         """Lets waiting threads look again."""
         if self.pid == _getpid():  # in a forked copy there are no threads, and the lock may be held for ever
-            with self.moved:
+            with self.moved.lock:
                 self.moved.notify_all()
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from penstock.core.errors import PenstockError, StorageError
 from penstock.core.signals import NoMoreThreads, start_thread
+from penstock.core.waits import Condition
 from penstock.engine.batches import Batches
 from penstock.engine.later_uses import LaterUses
 from penstock.engine.stats import Stats
@@ -106,7 +107,7 @@ class Prefetcher:
         self._caches: set[PageCache] = set()  # that the steps so far are read through
         self._most = MOST_STEPS  # of the next chunk
         self._pace: deque[float] = deque(maxlen=32)
-        self._moved, self._planning, self._looking = threading.Condition(), threading.Lock(), threading.Lock()
+        self._moved, self._planning, self._looking = Condition(), threading.Lock(), threading.Lock()
         self._later = LaterUses(work.again(), stop)
         self._wake = at  # the step of the trainer at which waiting threads look again
         self._threads = [
@@ -138,7 +139,7 @@ class Prefetcher:
         self._at += 1  # only the trainer's thread does this
         self._pace.append(time.monotonic())
         if self._at >= self._wake:
-            with self._moved:
+            with self._moved.lock:
                 self._moved.notify_all()
 
     def wait_for(self, stop: int) -> None:
@@ -149,7 +150,7 @@ class Prefetcher:
         if self._requested >= stop:
             return
         until = time.monotonic() + WAIT_SECONDS
-        with self._moved:
+        with self._moved.lock:
             while self._requested < stop and not (self._closed or self._idle):
                 if (left := until - time.monotonic()) <= 0:
                     return
@@ -157,7 +158,7 @@ class Prefetcher:
 
     def close(self) -> None:
         """Ends the threads; what they are fetching is finished or thrown away."""
-        with self._moved:
+        with self._moved.lock:
             self._closed = True
             self._moved.notify_all()
 
@@ -244,13 +245,13 @@ class Prefetcher:
         return True
 
     def _tell(self, *, requested: int = 0) -> None:
-        with self._moved:
+        with self._moved.lock:
             self._requested = max(self._requested, requested)
             self._moved.notify_all()
 
     def _wait(self) -> bool:
         """Waits until there is something to fetch; False when closed."""
-        with self._moved:
+        with self._moved.lock:
             while not self._closed:
                 while self._horizon and self._horizon[0].stop <= self._at:
                     self._size -= self._horizon.popleft().size
@@ -303,12 +304,12 @@ class Prefetcher:
                 break
             needs, stop, size, missing = more, further, larger, sum(n.find_absent() for n in more)
         chunk = _Chunk(first, stop, needs, size)
-        with self._moved:
+        with self._moved.lock:
             self._horizon.append(chunk)
             self._size, self._next = self._size + chunk.size, stop
         self._publish()
         if missing and not all(n.has_room() for n in needs):
-            with self._moved:
+            with self._moved.lock:
                 self._horizon.remove(chunk)
                 self._size, self._next, self._full = self._size - chunk.size, first, True
                 self._moved.notify_all()
@@ -332,7 +333,7 @@ class Prefetcher:
         for cache in self._caches:
             if not cache.may_evict(self._size):
                 continue
-            with self._moved:
+            with self._moved.lock:
                 ids = [needs.ids for chunk in self._horizon for needs in chunk.needs if needs.cache is cache]
             cache.set_horizon(self, np.concatenate([np.empty(0, np.uint64), *ids]))
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import PenstockError
 from penstock.core.signals import NoMoreThreads, start_thread
+from penstock.core.waits import Condition
 from penstock.engine.batches import Batches
 from penstock.engine.prefetch import register
 from penstock.plan import ahead_groups
@@ -37,7 +38,7 @@ class RowsAhead:
         self._at = self._next = at  # of the trainer; the first step that is not requested
         self._steps = 1
         self._coming = 0  # calls whose records are on their way
-        self._moved, self._planning = threading.Condition(), threading.Lock()
+        self._moved, self._planning = Condition(), threading.Lock()
         self._idle = self._closed = self._started = False
         self._threads = [
             threading.Thread(target=self._run, name="penstock-rows-ahead", daemon=True)
@@ -62,13 +63,13 @@ class RowsAhead:
 
     def took_one(self) -> None:
         """The trainer takes the next batch."""
-        with self._moved:
+        with self._moved.lock:
             self._at += 1
             self._moved.notify_all()
 
     def wait_for(self, stop: int) -> None:
         """A reader begins to read the steps before `stop`: waits a little until they are requested."""
-        with self._moved:
+        with self._moved.lock:
             if self._started and not self._closed and self._next < stop:
                 self._moved.wait_for(lambda: self._closed or self._next >= stop or self._idle, WAIT_SECONDS)
             self._next = max(self._next, stop)
@@ -76,7 +77,7 @@ class RowsAhead:
 
     def close(self) -> None:
         """Ends the threads; what they have requested is thrown away."""
-        with self._moved:
+        with self._moved.lock:
             self._closed = True
             self._moved.notify_all()
         for ranges in self._ranges:
@@ -102,7 +103,7 @@ class RowsAhead:
         size, starts = 0, dict[int, tuple[RowsAheadSource, list[NDArray[np.int64]]]]()
         # What is claimed is fetched after planning, also if planning fails: readers wait for it.
         with ExitStack() as claimed, self._planning:
-            with self._moved:
+            with self._moved.lock:
                 self._idle = True
                 self._moved.notify_all()  # readers do not wait for what will not come
                 self._moved.wait_for(lambda: self._closed or self._has_work())
@@ -117,14 +118,14 @@ class RowsAhead:
                 for leaf, rows, _, _, _ in self._work.plan.root.reads(picks):
                     if isinstance(leaf.source, RowsAheadSource):
                         starts.setdefault(leaf.number, (leaf.source, []))[1].append(rows)
-            with self._moved:
+            with self._moved.lock:
                 if self._next > first:  # a reader did not wait, and requests them itself
                     return True
             for source, parts in starts.values():
                 claimed.callback(source.claim_ahead(rows := np.concatenate(parts), last))
                 size += bytes_ahead(source, rows)
             self._steps = steps_after(last - first, size)
-            with self._moved:
+            with self._moved.lock:
                 self._next = max(self._next, last)
                 self._moved.notify_all()
         for ranges in self._ranges:
@@ -132,7 +133,7 @@ class RowsAhead:
         return True
 
     def _came(self) -> None:
-        with self._moved:
+        with self._moved.lock:
             self._coming -= 1
             self._moved.notify_all()
 

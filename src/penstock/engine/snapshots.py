@@ -21,6 +21,7 @@ from typing import Any
 
 from penstock.core.errors import PenstockError
 from penstock.core.signals import NoMoreThreads, start_thread
+from penstock.core.waits import Event
 from penstock.engine.run_file import RunFile
 
 VARIABLE = "PENSTOCK_RUN"  # names the file, for scripts that are not to be changed
@@ -28,7 +29,7 @@ SECONDS = 1.0  # between two lines
 LAST_SECONDS = 1.0  # that the end of a `for` waits for its last line, unless that was in vain before
 
 _all: weakref.WeakSet[Snapshots] = weakref.WeakSet()
-_order: list[threading.Event] = []  # of the last loader that began: set when its file is open
+_order: list[Event] = []  # of the last loader that began: set when its file is open
 
 
 @atexit.register
@@ -49,12 +50,12 @@ class Snapshots:
         self.id = os.urandom(6).hex()
         self._pid = os.getpid()
         self._file: RunFile | None = None
-        self._end = threading.Event()
+        self._end = Event()
         self._thread: threading.Thread | None = None
         self._warned = self._begun = self._slow = False
         self._files: list[RunFile] = []
-        self._opened = threading.Event()
-        self._before: list[threading.Event] = []
+        self._opened = Event()
+        self._before: list[Event] = []
         weakref.finalize(self, _close, self._files)
         _all.add(self)
 
@@ -67,7 +68,7 @@ class Snapshots:
         """A `for` begins; `path` is the file of this rank."""
         if os.getpid() != self._pid:  # a forked copy: another run, without the thread and with a file of its own
             self.__init__(self.path, self.seconds)  # type: ignore[misc]
-        self._end = end = threading.Event()
+        self._end = end = Event()
         if not self._opened.is_set():  # of several loaders with one name, the first to begin gets the file
             self._before = [event for event in _order if event is not self._opened]
             _order[:] = [self._opened]
@@ -91,7 +92,7 @@ class Snapshots:
         thread.join(LAST_SECONDS)
         self._slow = thread.is_alive()
 
-    def _write_until(self, end: threading.Event, path: str, start: Callable[[], dict[str, Any]], facts: Facts) -> None:
+    def _write_until(self, end: Event, path: str, start: Callable[[], dict[str, Any]], facts: Facts) -> None:
         while True:
             ended = end.wait(self.seconds if self._begun else 0.0)
             found = facts()

@@ -36,27 +36,22 @@ T = TypeVar("T")
 
 def read_ahead(chunks: Iterable[T], depth: int = 2) -> Iterator[T]:
     """The same chunks, read in another thread a little ahead of use."""
-    ready: queue.Queue[Any] = queue.Queue(depth)
-    stop = threading.Event()
-
-    def put(item: Any) -> bool:
-        while not stop.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
+    ready, room = queue.SimpleQueue[Any](), queue.SimpleQueue[None]()
+    wanted = True
+    for _ in range(depth):
+        room.put(None)
 
     def run() -> None:
         try:
             for chunk in chunks:
-                if not put(chunk):
+                room.get()
+                if not wanted:
                     return
+                ready.put(chunk)
         except BaseException as error:
-            put(error)
+            ready.put(error)
         else:
-            put(None)
+            ready.put(None)
 
     thread = threading.Thread(target=run, name="penstock-read", daemon=True)
     start_thread(thread)
@@ -64,9 +59,11 @@ def read_ahead(chunks: Iterable[T], depth: int = 2) -> Iterator[T]:
         while (item := ready.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
+            room.put(None)
             yield item
     finally:
-        stop.set()
+        wanted = False
+        room.put(None)
         thread.join()
 
 

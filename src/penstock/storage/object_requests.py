@@ -64,6 +64,7 @@ class _Job:
     began: float = 0.0
     retries: int = 0
     running: int = 0
+    tries: int = 0  # first requests and retries, without those beside a slow one
     wrong: list[int] = field(default_factory=list)  # a hash of each answer that failed its check
     done: bool = False
     size: int = 0
@@ -114,7 +115,8 @@ class _Run:
     def __init__(self, jobs: list[_Job], check: Check | None, take: Take) -> None:
         self.jobs, self.check, self.take = jobs, check, take
         self.answers: SimpleQueue[tuple[_Job, bool, memoryview | BaseException, float]] = SimpleQueue()
-        self.timers: list[tuple[float, int, _Job, str]] = []
+        # When something is due, for which job, and which of its tries is slow then; 0: it is tried again.
+        self.timers: list[tuple[float, int, _Job, int]] = []
         self.order = 0
         self.counts = metrics.Counters()
         self.began = time.monotonic()
@@ -179,12 +181,13 @@ class _Run:
         if hedged:
             return
         job.bucket.hedger.started()
+        job.tries += 1
         if job.bucket.settings.hedge:
-            self.later(job.bucket.hedger.delay(job.size), job, "hedge")
+            self.later(job.bucket.hedger.delay(job.size), job, job.tries)
 
-    def later(self, seconds: float, job: _Job, what: str) -> None:
+    def later(self, seconds: float, job: _Job, slow: int = 0) -> None:
         self.order += 1
-        heapq.heappush(self.timers, (time.monotonic() + seconds, self.order, job, what))
+        heapq.heappush(self.timers, (time.monotonic() + seconds, self.order, job, slow))
 
     def until(self) -> float | None:
         """Seconds until the next timer that still matters."""
@@ -195,27 +198,29 @@ class _Run:
     def due(self) -> None:
         now = time.monotonic()
         while self.timers and self.timers[0][0] <= now:
-            *_, job, what = heapq.heappop(self.timers)
+            *_, job, slow = heapq.heappop(self.timers)
             if job.done:
                 continue
-            if what == "retry":
+            if not slow:
                 self.counts.retries += 1
                 self.start(job)
-            elif job.running == 1 and job.bucket.hedger.allow():
+            elif slow == job.tries and job.running == 1 and job.bucket.hedger.allow():
                 self.counts.hedges += 1
                 self.start(job, hedged=True)
 
     def failed(self, job: _Job, error: BaseException, *, last: bool = False) -> None:
-        if job.running and retry.transient(error):
-            return  # the other of two requests may still succeed
         policy, age = job.bucket.policy, time.monotonic() - job.began
-        if not retry.transient(error) or policy.ended(job.retries, age) or last:
+        last = last or policy.ended(job.retries, age)
+        if job.running and retry.transient(error) and last:
+            return  # the other of two requests may still succeed
+        if not retry.transient(error) or last:
             self.counts.failures += 1
             for other in self.jobs:
                 other.done = True
             made = self.failure(job, error, age)
             raise made from (None if made is error else retry.cause(error))
-        self.later(policy.pause(job.retries), job, "retry")
+        # Also beside the other of two requests: a slow one whose second request failed may not be answered at all.
+        self.later(policy.pause(job.retries), job)
         job.retries += 1
 
     def failure(self, job: _Job, error: BaseException, age: float) -> BaseException:

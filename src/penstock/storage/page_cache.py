@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import StorageError, UsageError
 from penstock.core.os_errors import storage_errors
+from penstock.core.waits import Condition
 from penstock.storage import cache_eviction, file_locks
 from penstock.storage.cache_budget import OWN_BYTES, CacheBudget
 from penstock.storage.cache_folder import make_folder
@@ -69,7 +70,7 @@ class PageCache:
         self.folder = folder
         make_folder(folder)
         self._pid = os.getpid()
-        self._turn, self._evicting = threading.Condition(), threading.Lock()
+        self._turn, self._evicting = Condition(), threading.Lock()
         self._numbers = _Numbers()
         self._claimed: dict[str, NDArray[np.bool_]] = {}  # the entries of each object that threads here work on
         self._uses: Counter[str] = Counter()
@@ -111,7 +112,7 @@ class PageCache:
     def open(self, key: str, size: int, page_bytes: int) -> CachedObject:
         """Opens an object, creating its files if they are not there. Call `close_object` when done with it."""
         found = CachedObject(self._base(key), key, Shape(MAGIC, size, page_bytes, size // page_bytes + 2))
-        with self._turn:
+        with self._turn.lock:
             self._uses[key] += 1
             if self._uses[key] == 1:
                 file_locks.lock(self._users, place(key), shared=True, wait=True)
@@ -129,7 +130,7 @@ class PageCache:
         """Notes what an open object occupies besides its pages: it cannot be evicted."""
         tail = found.entry_bytes(np.array([found.tail])) if found.generations[found.tail] & 1 else 0
         size = found.fixed_bytes + min(tail, found.shape.size + found.shape.page_bytes)
-        with self._turn:
+        with self._turn.lock:
             self._numbers.held += size - self._held.get(found.key, 0)
             self._held[found.key] = size
 
@@ -149,7 +150,7 @@ class PageCache:
 
     def close_object(self, key: str) -> None:
         """The object is no longer in use here, and may be deleted when room is needed."""
-        with self._turn:
+        with self._turn.lock:
             self._uses[key] -= 1
             if self._uses[key] <= 0:
                 del self._uses[key]
@@ -159,7 +160,7 @@ class PageCache:
 
     def lock_unused(self, key: str) -> bool:
         """Locks an object that no process has open, to delete it; `unlock_unused` releases it."""
-        with self._turn:
+        with self._turn.lock:
             return key not in self._uses and file_locks.lock(self._users, place(key))
 
     def unlock_unused(self, key: str) -> None:
@@ -179,7 +180,7 @@ class PageCache:
             )  # fmt: skip
         base = place(found.key) << PAGE_BITS
         got: list[range] = []
-        with self._turn:
+        with self._turn.lock:
             claimed = self._claimed.get(found.key)
             if claimed is None or len(claimed) != found.shape.entries:
                 claimed = np.zeros(found.shape.entries, bool)
@@ -196,7 +197,7 @@ class PageCache:
     def release(self, found: CachedObject, entries: I64) -> None:
         """Ends claims; threads that wait for one of them look again."""
         base = place(found.key) << PAGE_BITS
-        with self._turn:
+        with self._turn.lock:
             claimed = self._claimed.get(found.key, np.empty(0, bool))
             for start, stop in runs(entries):
                 claimed[start:stop] = False
@@ -207,14 +208,14 @@ class PageCache:
 
     def in_work(self, found: CachedObject) -> NDArray[np.bool_]:
         """For each entry of an object whether a thread of this process works on it now."""
-        with self._turn:
+        with self._turn.lock:
             claimed = self._claimed.get(found.key)
             return np.zeros(found.shape.entries, bool) if claimed is None else claimed.copy()
 
     def wait_for(self, found: CachedObject, entries: I64, seconds: float = 1.0) -> bool:
         """Waits while the absent ones of these entries are all claimed by threads here; returns whether they were."""
         until, waited = time.monotonic() + seconds, False
-        with self._turn:
+        with self._turn.lock:
             while (left := until - time.monotonic()) > 0:
                 absent = entries[(found.generations[entries] & 1) == 0]
                 claimed = self._claimed.get(found.key)
@@ -226,7 +227,7 @@ class PageCache:
 
     def wait(self, seconds: float = 0.005) -> None:
         """Waits until claims of this process ended, or a short time, because other processes do not notify it."""
-        with self._turn:
+        with self._turn.lock:
             self._turn.wait(seconds)
 
     @property

@@ -7,7 +7,6 @@ steps that are over is dropped. Ranges are rows of arrays, looked up many in a c
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.errors import PenstockError
+from penstock.core.waits import Condition
 
 I64 = NDArray[np.int64]
 Ranges = NDArray[np.int64]
@@ -59,7 +59,7 @@ class RangesAhead:
         self._held: list[_Held] = []
         # For each claim its step, the ranges it wants, and how many readers want each up to this one.
         self._claims: list[tuple[int, list[tuple[_Held, I64, I64]]]] = []
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self.size = 0  # bytes held
 
     def __reduce__(self) -> tuple[type[RangesAhead], tuple[()]]:
@@ -71,7 +71,7 @@ class RangesAhead:
             return nothing
         ranges, readers = _distinct(ranges)
         uses = []
-        with self._changed:
+        with self._changed.lock:
             for held in self._held:
                 here, at = held.find(ranges)
                 if len(at):
@@ -91,7 +91,7 @@ class RangesAhead:
             with suppress(PenstockError):  # the reader meets the same error
                 found = read(mine.ranges) if len(mine.ranges) else []
         finally:
-            with self._changed:
+            with self._changed.lock:
                 if found is None:
                     mine.failed = True
                     self._held.remove(mine)
@@ -105,7 +105,7 @@ class RangesAhead:
         """The bytes of those ranges that were fetched ahead; None for the others."""
         out: list[bytes | None] = [None] * len(ranges)
         left = np.arange(len(ranges))
-        with self._changed:
+        with self._changed.lock:
             for held in tuple(self._held):
                 while len(left):
                     here, at = held.find(ranges[left])
@@ -141,7 +141,7 @@ class RangesAhead:
 
     def forget(self, step: int | None = None) -> None:
         """Drops what readers of steps before `step` have not taken; None: of all steps."""
-        with self._changed:
+        with self._changed.lock:
             kept = []
             for each in self._claims:
                 over, uses = each

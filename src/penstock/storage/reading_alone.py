@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.waits import owned
 from penstock.storage import file_locks
 
 
@@ -31,21 +32,24 @@ class ReadingAlone:
 
     def __init__(self, fd: int, place: int) -> None:
         self._fd, self._place = fd, place
-        self._lock = threading.Lock()
-        self._owner = 0
+        self._lock = threading.RLock()  # it knows its owner, also if an exception of a signal handler came right then
         self._thread = _Thread()
 
     @contextmanager
     def read(self) -> Iterator[None]:
         """A read, from the first look at its pages until they were copied: at its end this thread is not alone."""
-        self._thread.reads += 1
+        before = self._thread.reads
         try:
+            self._thread.reads = before + 1
             yield
         finally:
-            self._thread.reads -= 1
-            if not self._thread.reads:
-                self._thread.pages.clear()
-                self.leave()
+            self._thread.reads = before
+            if not before:
+                try:
+                    self._thread.pages.clear()
+                    self.leave()
+                finally:  # an exception of a signal handler may have cut that short
+                    self.leave()
 
     @property
     def reading(self) -> bool:
@@ -55,7 +59,7 @@ class ReadingAlone:
     @property
     def mine(self) -> bool:
         """Whether this thread is alone."""
-        return self._owner == threading.get_ident()
+        return owned(self._lock)
 
     def enter(self, wait: bool = True) -> bool:
         """Waits until this thread is alone; without `wait`, returns False if it cannot be now."""
@@ -63,22 +67,18 @@ class ReadingAlone:
             return True
         if not self._lock.acquire(blocking=wait):
             return False
+        entered = False
         try:
             entered = file_locks.lock(self._fd, self._place, wait=wait)
-        except BaseException:
-            self._lock.release()
-            raise
-        if entered:
-            self._owner = threading.get_ident()
-        else:
-            self._lock.release()
+        finally:
+            if not entered:
+                self._lock.release()
         return entered
 
     def leave(self) -> None:
         """Ends it, if this thread is alone."""
         if not self.mine:
             return
-        self._owner = 0
         with suppress(OSError):  # at the end of the process the file may be closed before this thread
             file_locks.unlock(self._fd, self._place)
         self._lock.release()

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
 from penstock.core.errors import StageError
+from penstock.core.waits import Condition, Event
 from penstock.engine.processes.ring import BEGIN, TAKEN, Ring, Spec, flatten, lay_out, views
 
 GRACE_SECONDS = 0.3  # for an orderly end once the parent is gone
@@ -36,8 +37,8 @@ class RingWriter:
         self._free = list(range(ring.shape.slots))[::-1]
         self._untaken: list[int] = []  # bytes of each batch sent but not yet taken
         self._wanted: list[tuple[int, int]] = []  # steps to compute that were not begun
-        self._changed = threading.Condition()
-        self._ended = threading.Event()
+        self._changed = Condition()
+        self._ended = Event()
         self._notified = False
 
     def listen(self) -> None:
@@ -55,7 +56,7 @@ class RingWriter:
                 break
             self._receive(message)
         self._ended.set()
-        with self._changed:
+        with self._changed.lock:
             self._changed.notify_all()
         threading.Thread(target=self.at_end, daemon=True).start()
         time.sleep(GRACE_SECONDS)
@@ -65,7 +66,7 @@ class RingWriter:
         os._exit(0)
 
     def _receive(self, message: bytes) -> None:
-        with self._changed:
+        with self._changed.lock:
             for code in message:
                 if code == TAKEN:
                     self._untaken.pop(0)
@@ -79,7 +80,7 @@ class RingWriter:
 
     def wait_for_steps(self) -> tuple[int, int] | None:
         """The next steps that the parent wants (first, end; -1: no end); None when there will be none."""
-        with self._changed:
+        with self._changed.lock:
             while not (self._wanted or self._ended.is_set()):
                 self._changed.wait(1.0)
             return None if self._ended.is_set() else self._wanted.pop(0)
@@ -96,7 +97,7 @@ class RingWriter:
         outline, arrays = flatten(columns)
         specs, size = lay_out(arrays)
         slot = None
-        with self._changed:
+        with self._changed.lock:
             while not self._ended.is_set() and not self._may_put(size):
                 self._changed.wait(1.0)
             if self._ended.is_set():
@@ -105,7 +106,7 @@ class RingWriter:
             if 0 < size <= self.ring.shape.extent:
                 slot = self._free.pop()
         if slot is not None and not self._fill(slot, size, arrays, specs):
-            with self._changed:
+            with self._changed.lock:
                 self._free.append(slot)
             slot = None
         self.send(("batch", slot, size, outline, arrays if slot is None else specs, facts))
