@@ -245,3 +245,21 @@ def test_wrong_use_says_what_to_do(tmp_path: Path) -> None:
         prepare_prompts(tmp_path / "a.json", alpaca(), tmp_path / "out")
     with pytest.raises(ps.RecordError, match="plain JSON values"):
         prepare_prompts([{"instruction": object()}], alpaca(), tmp_path / "out")
+
+
+def test_a_subclass_of_the_engine_is_called_and_a_changed_one_is_noticed(tmp_path):
+    class Own(ps.PromptEngine):
+        def __call__(self, record, **options):
+            return super().__call__({**record, "a": "x"}, **options)
+
+    first = Own
+
+    class Own(ps.PromptEngine):  # type: ignore[no-redef]
+        def __call__(self, record, **options):
+            return super().__call__({**record, "a": "y"}, **options)
+
+    records = [{"q": "1+1?", "a": "2"}]
+    made = ps.prepare_prompts(records, first("bytes", "Q: {q} A: {a}", eos=0), tmp_path / "store")
+    assert bytes(ps.open_store(made.path).peek(1)[0]["input_ids"].tolist()) == b"Q: 1+1? A: x\0"
+    with pytest.raises(ps.PenstockError):
+        ps.prepare_prompts(records, Own("bytes", "Q: {q} A: {a}", eos=0), tmp_path / "store")

@@ -8,6 +8,7 @@ record. The output depends on the records and the engine alone; a run that was k
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
@@ -22,6 +23,7 @@ from penstock.collate.tokens import IGNORE
 from penstock.core.arguments import explained
 from penstock.core.columns import Ragged
 from penstock.core.errors import LimitError, RecordError, UsageError
+from penstock.core.function_id import code_id
 from penstock.plan.definition import Definition
 from penstock.preparation.encode import in_order
 from penstock.preparation.maker import Made
@@ -140,7 +142,7 @@ class _Prompts:
             file, line, offset = position
             where = place(self.paths[file] if file < len(self.paths) else "records", line, offset)
             try:
-                row = self.prompt(json_fields.load(text.encode(), where), where)
+                row = self.prompt(json_fields.load(text.encode(), where), where=where)
             except (RecordError, LimitError) as error:
                 errors.append(_record_error(error))
                 places.append(position)
@@ -181,6 +183,14 @@ def spec_of(engine: PromptEngine) -> dict[str, Any]:
     else:
         shown = asdict(template)
     plain = {name: getattr(engine, name) for name in _DECIDES}
+    if type(engine) is not PromptEngine:
+        plain["own"] = _own_methods(type(engine))
     plain |= {"template": shown, "before": engine._before.tolist(), "after": engine._after.tolist()}
     again: dict[str, Any] = orjson.loads(orjson.dumps(plain))  # as JSON returns it: lists, no tuples
     return again
+
+
+def _own_methods(cls: type) -> list[str]:
+    """Ids of the methods that a subclass defines."""
+    classes = cls.__mro__[: cls.__mro__.index(PromptEngine)]
+    return [code_id(value) for one in classes for _, value in sorted(vars(one).items()) if inspect.isfunction(value)]

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.errors import DataError, UsageError
-from penstock.core.functions import has_parameter
 from penstock.tokenizers.base import PROBES, Ids, SerialTokenizer, Specials
 
 _SIZES = ("vocab_size", "n_vocab", "get_vocab_size", "get_piece_size", "__len__")
@@ -42,7 +41,7 @@ class DuckTokenizer(SerialTokenizer):
         specials = Specials(**{role: _role(original, names) for role, names in _ROLES.items()})
         size = vocab_size or _size_of(original)
         super().__init__(original, getattr(original, "name", ""), size, specials)
-        self._kwargs = {"add_special_tokens": adds} if has_parameter(original.encode, "add_special_tokens") else {}
+        self._kwargs = {"add_special_tokens": adds} if parameter_of(original, "encode", "add_special_tokens") else {}
         self.adds = adds and bool(self._kwargs)
 
     special_tokens: dict[str, int] = {}  # noqa: RUF012  (never changed)
@@ -116,13 +115,46 @@ def _bad_output(got: str, name: str) -> UsageError:
     )
 
 
-def default_of(function: Any, name: str) -> Any:
-    """The default of a function's parameter, or `inspect.Parameter.empty` if it has none."""
-    try:
-        found = inspect.signature(function).parameters.get(name)
-    except (TypeError, ValueError):  # a builtin without a signature
-        found = None
-    return inspect.Parameter.empty if found is None else found.default
+def parameter_of(obj: Any, method: str, name: str) -> inspect.Parameter | None:
+    """The parameter of a method, or None. An override with `**options` has those of the method that it overrides.
+
+    >>> class One:
+    ...     def encode(self, text, *, add=True): ...
+    >>> class Two(One):
+    ...     def encode(self, text, **options): ...
+    >>> parameter_of(Two(), "encode", "add").default
+    True
+    """
+    for function in (vars(obj) if hasattr(obj, "__dict__") else {}).get(method), *_in_classes(type(obj), method):
+        if function is None:
+            continue
+        try:
+            found = inspect.signature(function).parameters
+        except (TypeError, ValueError):  # a builtin without a signature
+            return None
+        if name in found:
+            return found[name]
+        if all(one.kind is not inspect.Parameter.VAR_KEYWORD for one in found.values()):
+            return None
+    return None
+
+
+def _in_classes(cls: type, method: str) -> list[Any]:
+    return [vars(one)[method] for one in cls.__mro__ if method in vars(one)]
+
+
+def overrides_encode(obj: Any, library: str = "", beside: str = "") -> bool:
+    """Whether `encode` of an object is not its library's, or that of the class with the method `beside`.
+
+    Then a subclass overrides it, or it is set on the object, and other methods of the object return other ids.
+    """
+    if "encode" in getattr(obj, "__dict__", {}):
+        return True
+    classes = type(obj).__mro__
+    owner = next((one for one in classes if "encode" in vars(one)), None)
+    if owner is None:
+        return False
+    return beside not in vars(owner) if beside else owner.__module__.partition(".")[0] != library
 
 
 ANY_IDS = 1 << 31  # vocabulary size of an object that states none

@@ -20,7 +20,7 @@ from penstock.core.arguments import explained_call
 from penstock.core.errors import MissingExtra, UsageError
 from penstock.tokenizers.base import BaseTokenizer, Special, SpecialTextPolicy, Tokenizer
 from penstock.tokenizers.configured import is_configured
-from penstock.tokenizers.duck import DuckTokenizer, default_of, with_any_ids
+from penstock.tokenizers.duck import DuckTokenizer, overrides_encode, parameter_of, with_any_ids
 
 END_OF_TEXT = "<|endoftext|>"
 PUBLISHED = ("cl100k_base", "gpt2", "o200k_base", "o200k_harmony", "p50k_base", "p50k_edit", "r50k_base")
@@ -121,9 +121,8 @@ def as_encoded(obj: Any) -> Tokenizer:
     """
     if isinstance(obj, BaseTokenizer):
         return obj
-    own = obj.encode if callable(getattr(obj, "encode", None)) and not isinstance(obj, str) else None
-    default = None if own is None else default_of(own, "add_special_tokens")
-    return as_tokenizer(with_any_ids(obj), add_special_tokens=default is not False)
+    found = None if isinstance(obj, str) else parameter_of(obj, "encode", "add_special_tokens")
+    return as_tokenizer(with_any_ids(obj), add_special_tokens=found is None or found.default is not False)
 
 
 def with_end_of_text(obj: Any) -> Tokenizer:
@@ -158,11 +157,11 @@ def _resolve(obj: Any) -> Tokenizer:
     if isinstance(obj, Tokenizer):
         return obj
     backend = getattr(obj, "penstock_tokenizer", None)
-    if callable(backend):
+    if callable(backend) and not overrides_encode(obj, beside="penstock_tokenizer"):
         return as_tokenizer(backend())
     libraries = {base.__module__.partition(".")[0] for base in type(obj).__mro__}
     for kind in KINDS:
-        if kind.library in libraries and hasattr(obj, kind.method):
+        if kind.library in libraries and hasattr(obj, kind.method) and not overrides_encode(obj, kind.library):
             return kind(obj)
     if callable(getattr(obj, "encode", None)) and not isinstance(obj, bytes):
         return DuckTokenizer(obj)

@@ -136,8 +136,9 @@ def map_dataloader(
     threads: int,
     prefetch: int,
     pin: bool,
-    processes: int,
-    persistent: bool,
+    processes: int = 0,
+    persistent: bool = False,
+    timeout: float | None = None,
 ) -> CoreDataLoader:
     """The DataLoader, with `threads` threads or `processes` of torch's worker processes."""
     if is_random(collate_fn):
@@ -145,7 +146,7 @@ def map_dataloader(
     elif processes:
         collate_fn = SentCollate(collate_fn)
     rows = DatasetRows(dataset, shuffle, seed, rank, world, sharded, None if processes else collate_fn, pin)
-    loader = rows.open(batch_size, drop_last, threads=0 if processes else threads, prefetch=prefetch)
+    loader = rows.open(batch_size, drop_last, threads=0 if processes else threads, prefetch=prefetch, timeout=timeout)
     workers: dict[str, Any] = {}
     if processes:
         workers = {"num_workers": processes, "prefetch_factor": prefetch, "persistent_workers": persistent}

@@ -44,6 +44,15 @@ def rows_of(dataset: Any, numbers: list[int]) -> Any:
     return many(numbers) if callable(many) else [dataset[n] for n in numbers]
 
 
+def overrides(dataset: Any, base: type, *names: str) -> bool:
+    """Whether the class of a dataset has methods of its own in place of those of `base`.
+
+    >>> overrides(True, int, "__add__"), overrides(True, int, "__and__")
+    (False, True)
+    """
+    return any(getattr(type(dataset), name) is not getattr(base, name) for name in names)
+
+
 def collate_of(dataset: Any) -> Collate | None:
     """The dataset's own `collate_fn`, if it has one."""
     found: Collate | None = getattr(dataset, "collate_fn", None)

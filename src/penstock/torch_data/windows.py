@@ -1,7 +1,7 @@
 """Windows of a token pipeline as a map-style torch dataset, and the DataLoader over it.
 
 The loader runs the pipeline itself; the dataset answers single rows and complete batches for whoever uses torch's own
-DataLoader.
+DataLoader. Of a subclass with a `__getitem__` or `__len__` of its own, both use that.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from penstock.core.errors import ArgumentError, UsageError
 from penstock.engine.loader import PREFETCH, Loader
 from penstock.pipeline import Pipeline
 from penstock.torch_data.default_collate import DictRow, Rows, accept_made_batches, made_batch
-from penstock.torch_data.framework import data, torch
+from penstock.torch_data.framework import can_pin, data, torch
 from penstock.torch_data.loaders import CoreDataLoader, CoreSampler
+from penstock.torch_data.map_rows import map_dataloader
+from penstock.torch_data.user_objects import overrides
 
 
 def whole_number(value: Any) -> Any:
@@ -50,7 +52,9 @@ class WindowDataset(data.Dataset):  # type: ignore[misc]
             raise IndexError(f"window {index} of {n}")
         return self.row(self._tensors([index % n]), 0)
 
-    def __getitems__(self, indices: Any) -> Rows:
+    def __getitems__(self, indices: Any) -> Rows | list[Any]:
+        if overrides(self, WindowDataset, "__getitem__"):
+            return [self[i] for i in indices]
         tensors = self._tensors(indices)
         return Rows(self.pair(tensors), lambda i: self.row(tensors, i), len(indices))
 
@@ -148,6 +152,22 @@ def core_dataloader(
             f"at least one batch of {batch_size} windows" + (f" on each of {world} ranks" if (world or 1) > 1 else ""),
             got=f"{len(dataset)} windows and drop_last=True",
             fix="a smaller batch_size, or drop_last=False",
+        )
+    if overrides(dataset, WindowDataset, "__getitem__", "__getitems__", "__len__"):
+        return map_dataloader(
+            dataset,
+            batch_size=batch_size,
+            collate_fn=settings.get("collate", made_batch),
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            rank=rank or 0,
+            world=world or 1,
+            sharded=rank is not None,
+            threads=num_workers,
+            prefetch=settings.get("prefetch", PREFETCH),
+            timeout=settings.get("timeout"),
+            pin=pin_memory and can_pin(),
         )
     rows = WindowRows(
         dataset, shuffle, seed, rank or 0, world or 1, rank is not None, pin_memory, num_workers or None, **settings

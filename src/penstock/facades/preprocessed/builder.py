@@ -2,7 +2,8 @@
 
 It returns a real `torch.utils.data.DataLoader` with `state_dict` and `load_state_dict`: for map-style datasets one over
 the core (threads, one call per batch), for `StreamingPreprocessedDataset` one whose batches do not depend on the number
-of workers. Any other IterableDataset gets torch's own DataLoader, which has no state.
+of workers. Any other IterableDataset, and a subclass with its own `__iter__`, gets torch's own DataLoader, which has
+no state.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from penstock.core.argument_kinds import is_integer
 from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
 from penstock.core.signals import surface
+from penstock.facades.preprocessed.streaming import StreamingPreprocessedDataset
 from penstock.torch_data.framework import can_pin, data
 from penstock.torch_data.map_rows import map_dataloader
 from penstock.torch_data.stream_loader import PositionStream, StreamDataLoader
-from penstock.torch_data.user_objects import collate_of, is_map_style
+from penstock.torch_data.user_objects import collate_of, is_map_style, overrides
 
 PREFETCH = 3
 
@@ -146,10 +148,15 @@ class DataLoaderBuilder:
         options: dict[str, Any] = {"num_workers": num, "pin_memory": pin, "drop_last": self._drop_last}
         if num:
             options |= {"prefetch_factor": prefetch, "persistent_workers": self._persistent}
-        if isinstance(self._dataset, PositionStream):
-            dataset = self._dataset.shard(rank, world) if self._distributed else self._dataset
-            return StreamDataLoader(dataset, batch_size=size, collate_fn=collate, **options)
-        return data.DataLoader(self._dataset, batch_size=size, collate_fn=collate, **options)
+        dataset = self._dataset
+        if not isinstance(dataset, PositionStream):
+            return data.DataLoader(dataset, batch_size=size, collate_fn=collate, **options)
+        dataset = dataset.shard(rank, world) if self._distributed else dataset
+        own = isinstance(dataset, StreamingPreprocessedDataset) and overrides(
+            dataset, StreamingPreprocessedDataset, "__iter__"
+        )
+        make = data.DataLoader if own else StreamDataLoader  # batches cut from positions would not pass through it
+        return make(dataset, batch_size=size, collate_fn=collate, **options)
 
     def _problems(self) -> list[str]:
         found = [

@@ -27,6 +27,7 @@ from penstock.order.shuffle import permute
 from penstock.outputs.arrays import torch_tensor
 from penstock.sources.records import Records, read_each, records_of
 from penstock.torch_data.framework import data, torch
+from penstock.torch_data.user_objects import overrides
 
 CACHE_BYTES = 1 << 30
 MAX_TRIES = 10_000
@@ -87,10 +88,18 @@ class PreprocessedDataset(data.Dataset):  # type: ignore[misc]
             return self._view(np.arange(*index.indices(len(self))))
         if isinstance(index, list | tuple | np.ndarray) or (isinstance(index, torch.Tensor) and index.ndim):
             return self.__getitems__(index)
-        return self.__getitems__([index])[0]
+        return self._rows([index])[0]
 
     def __getitems__(self, indices: Any) -> list[Row]:
-        """Many rows in one call, as torch's DataLoader reads them; those not in the cache are read together."""
+        """Many rows in one call, as torch's DataLoader reads them; those not in the cache are read together.
+
+        A subclass's own `__getitem__` is called for each.
+        """
+        if overrides(self, PreprocessedDataset, "__getitem__"):
+            return [self[p] for p in self._positions(indices)]
+        return self._rows(indices)
+
+    def _rows(self, indices: Any) -> list[Row]:
         positions = self._positions(indices)
         rows = self._cached.rows([int(self._numbers[p]) for p in positions])
         made = [self._spare(p) if row is None else row for p, row in zip(positions, rows, strict=True)]

@@ -21,7 +21,7 @@ import json
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from penstock.core.pickling import Portable
 from penstock.facades.artifex.datasets.batches import batch_of_columns, collate, sample_of_columns
 from penstock.facades.artifex.datasets.config import plain_config
 from penstock.facades.artifex.datasets.cursor import Cursor
+from penstock.facades.artifex.datasets.overrides import Access, use_own_methods
 from penstock.facades.artifex.datasets.passes import Passes
 from penstock.facades.artifex.datasets.rngs import as_streams, draws_of, next_seed, set_draws
 from penstock.facades.artifex.datasets.scan import Scan
@@ -42,7 +43,6 @@ from penstock.sources.arrays import Arrays
 from penstock.sources.base import PipelineLike
 
 CHUNK = 64
-Access = Literal["index", "pass", "batches"]
 
 
 class _NoLength(UsageError, TypeError):
@@ -73,6 +73,14 @@ class BaseDataset(Portable):
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
 
+    _own_access: ClassVar[Access | None] = None  # as the methods that a subclass overrides ask for
+    _own_collate: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.__module__.startswith("penstock."):
+            use_own_methods(cls, BaseDataset)
+
     def __init__(self, config: Any = None, split: str = "train", *, rngs: Any = None) -> None:
         self.config = config
         self.split = split
@@ -98,15 +106,17 @@ class BaseDataset(Portable):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Returns one sample; negative numbers count from the end."""
         place = self._place(index)
-        if self._defines("read"):
-            return self.sample_from(self.read(np.array([place])), 0)
-        return self.samples_at([place])[0]
+        read = None if self._own_access == "pass" else self._reader()
+        if read is not None:
+            return self.sample_from(read(self, np.array([place])), 0)
+        return self._scanned([place])[0]
 
     def __iter__(self) -> Iterator[Any]:
         """Yields every sample once, in order."""
-        if self._defines("read"):
+        read = self._reader()
+        if read is not None and (self._defines("read") or not self._defines("__getitem__")):
             for start in range(0, len(self), CHUNK):
-                columns = self.read(np.arange(start, min(start + CHUNK, len(self))))
+                columns = read(self, np.arange(start, min(start + CHUNK, len(self))))
                 for row in range(rows_of(columns)):
                     yield self.sample_from(columns, row)
         elif self._defines("__getitem__"):
@@ -122,7 +132,7 @@ class BaseDataset(Portable):
         if indices is None:
             if batch_size is None:
                 raise UsageError("a batch size or indices", got="neither", fix="get_batch(32)", where="get_batch")
-            return self._next_batch(batch_size)
+            return self._drawn_batch(batch_size)
         chosen = self.check_indices(indices)
         if batch_size is not None and batch_size != len(chosen):
             raise UsageError(
@@ -132,16 +142,19 @@ class BaseDataset(Portable):
 
     def batch_at(self, indices: NDArray[np.int64]) -> dict[str, Any]:
         """Returns the batch of exactly these records."""
-        if self._defines("read"):
+        if self._defines("read") and not self._own_collate:
             return self.batch_from(self.read(indices))
         return self.collate_fn(self.samples_at(indices.tolist()))
 
     def _next_batch(self, batch_size: int) -> dict[str, Any]:
-        """The next records of the shuffled epochs. A dataset that only makes batches has no others."""
-        kind = self._access()
+        """The next batch: one that the subclass's own `get_batch` makes, or the next records of shuffled epochs."""
+        return self.get_batch(batch_size) if self.access() == "batches" else self._drawn_batch(batch_size)
+
+    def _drawn_batch(self, batch_size: int) -> dict[str, Any]:
+        """The next records of the shuffled epochs."""
+        kind = "pass" if self._own_access == "pass" else self._access()
         if kind == "batches":
-            batch: dict[str, Any] = self.get_batch(batch_size)  # the subclass's own
-            return batch
+            raise self._missing("__getitem__")
         if kind == "index":
             return self.batch_at(self._cursor.take(batch_size, len(self)))
         passes: Passes = self.__dict__.setdefault("_passes", self._new_passes())
@@ -235,8 +248,11 @@ class BaseDataset(Portable):
         """The part of the identity that all generated datasets share."""
         return {"seed": self.seed, "split": self.split, "config": plain_config(self.config)}
 
-    def _access(self) -> Access:
+    def access(self) -> Access:
         """How records are read: by number, in passes of `__iter__`, or only as batches of `get_batch`."""
+        return self._own_access or self._access()
+
+    def _access(self) -> Access:
         if self._defines("read") or self._defines("__getitem__") or takes_indices(self):
             return "index"
         if self._defines("__iter__"):
@@ -268,11 +284,21 @@ class BaseDataset(Portable):
 
     def samples_at(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Returns these samples, read together if the dataset can."""
+        if self._own_access == "pass":
+            return self._scanned(indices)
         if self._defines("__getitem__"):
             return [self._sample(self[index], "__getitem__") for index in indices]
         if self._defines("read"):
             columns = self.read(np.asarray(indices, np.int64))
             return [self.sample_from(columns, row) for row in range(len(indices))]
+        return self._scanned(indices)
+
+    def _reader(self) -> Callable[..., Columns] | None:
+        """The `read` of the nearest class that has one."""
+        found = (vars(one).get("read", BaseDataset.read) for one in type(self).__mro__)
+        return next((read for read in found if read is not BaseDataset.read), None)
+
+    def _scanned(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         if not self._defines("__iter__"):
             raise self._missing("__getitem__")
         scan: Scan = self.__dict__.setdefault("_scan", Scan(self.__iter__))

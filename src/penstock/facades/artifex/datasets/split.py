@@ -17,7 +17,8 @@ from penstock.core import hashing, randomness
 from penstock.core.arguments import explained_call, explained_class
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
-from penstock.facades.artifex.datasets.base import CHUNK, Access, BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import CHUNK, BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.overrides import Access
 from penstock.order.shuffle import permute
 
 
@@ -36,7 +37,7 @@ class SubsetDataset(BaseDataset):
         super().__init__(base.config, split or base.split, rngs=base.seed if rngs is None else rngs)
         if rngs is None:
             self.rngs = base.rngs
-        if base._access() == "batches":
+        if base.access() == "batches":
             raise UsageError(
                 f"a dataset whose records can be distinguished, to take some of {type(base).__name__}",
                 got="a class with only get_batch(batch_size)",
@@ -52,13 +53,13 @@ class SubsetDataset(BaseDataset):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if self._access() == "pass":
-            yield from self._pass()
+            yield from SubsetDataset._pass(self)  # not that of a subclass, which may call this one
             return
         for start in range(0, len(self), CHUNK):
-            yield from self.samples_at(range(start, min(start + CHUNK, len(self))))
+            yield from SubsetDataset.samples_at(self, range(start, min(start + CHUNK, len(self))))
 
     def _access(self) -> Access:
-        return self.dataset._access()
+        return self.dataset.access()
 
     def _valid(self) -> Callable[[Columns], NDArray[np.bool_]] | None:
         inner, indices = self.dataset._valid(), self.indices
@@ -117,6 +118,6 @@ def split_dataset(full_dataset: Any, train_ratio: float = 0.8, seed: int = 42) -
     train = int(total * train_ratio + 1e-9)  # 100 * 0.29 is 28.999999999999996
     order = permute(np.arange(total), total, randomness.key(seed, "split"))
     parts = [order[:train], order[train:]]
-    if base._access() == "pass":  # in the order of the dataset, so that one pass over it needs no memory
+    if base.access() == "pass":  # in the order of the dataset, so that one pass over it needs no memory
         parts = [np.sort(part) for part in parts]
     return SubsetDataset(base, parts[0], "train"), SubsetDataset(base, parts[1], "validation")

@@ -17,7 +17,8 @@ from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.core.function_id import code_id
 from penstock.core.hashing import content_id
-from penstock.facades.artifex.datasets.base import Access, BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.overrides import Access
 
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -71,7 +72,7 @@ class TransformDataset(BaseDataset):
             yield self._apply_transforms(sample)
 
     def _access(self) -> Access:
-        return self.base_dataset._access()
+        return self.base_dataset.access()
 
     def _valid(self) -> Callable[[Columns], NDArray[np.bool_]] | None:
         return self.base_dataset._valid()
@@ -80,9 +81,9 @@ class TransformDataset(BaseDataset):
         for sample in self.base_dataset._pass():
             yield self._apply_transforms(sample)
 
-    def _next_batch(self, batch_size: int) -> dict[str, Any]:
+    def _drawn_batch(self, batch_size: int) -> dict[str, Any]:
         if self._access() != "batches":
-            return super()._next_batch(batch_size)
+            return super()._drawn_batch(batch_size)
         return self._apply_transforms(self.base_dataset._next_batch(batch_size))
 
     def batch_at(self, indices: NDArray[np.int64]) -> dict[str, Any]:

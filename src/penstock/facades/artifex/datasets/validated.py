@@ -19,7 +19,8 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, DataError, RecordError
 from penstock.core.function_id import code_id
 from penstock.core.hashing import content_id
-from penstock.facades.artifex.datasets.base import Access, BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.overrides import Access
 from penstock.outputs.arrays import is_jax_array
 
 
@@ -85,7 +86,7 @@ class ValidatedDataset(BaseDataset):
         return _Valid(self)
 
     def _access(self) -> Access:
-        return self.base_dataset._access()
+        return self.base_dataset.access()
 
     def _pass(self) -> Iterator[dict[str, Any]]:
         return self.base_dataset._pass()
@@ -93,9 +94,9 @@ class ValidatedDataset(BaseDataset):
     def _batch_of(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         return self._valid_rows(self.base_dataset._batch_of(samples), len(samples), "")
 
-    def _next_batch(self, batch_size: int) -> dict[str, Any]:
+    def _drawn_batch(self, batch_size: int) -> dict[str, Any]:
         if self._access() != "batches":
-            return super()._next_batch(batch_size)
+            return super()._drawn_batch(batch_size)
         return self._valid_rows(self.base_dataset._next_batch(batch_size), batch_size, "")
 
     def batch_at(self, indices: NDArray[np.int64]) -> dict[str, Any]:

@@ -36,13 +36,13 @@ class CachedLoader(Portable):
         self.hits = self.misses = 0
         self._cache = LruCache[dict[str, Any]](cache_size)
         self._cursor = Cursor(randomness.key(seed, "cached loader"))
-        self._passes = self.dataset._new_passes() if self.dataset._access() == "pass" else None
+        self._passes = self.dataset._new_passes() if self.dataset.access() == "pass" else None
 
     def get_batch(self, batch_size: int | None = None, indices: Any = None) -> dict[str, Any]:
         """Returns the records `indices`, or without them the next `batch_size` records."""
         if indices is None:
             count = 0 if batch_size is None else batch_size
-            if self.dataset._access() == "batches":
+            if self.dataset.access() == "batches":
                 return self.dataset._next_batch(count)
             if self._passes is not None:
                 return self._from_passes(count, self._passes)

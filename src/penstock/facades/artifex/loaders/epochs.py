@@ -92,7 +92,7 @@ class DatasetLoader(Loader):
                 fix="a smaller batch_size, or drop_last=False",
             )
         batches = _Batches(data, finish, seed)
-        access = data._access()
+        access = data.access()
         keep = data._valid() if access == "index" else None
         order: list[Step] | None = None
         if keep is not None:  # a rejected record is replaced by another, so that batches are full

@@ -13,7 +13,8 @@ from penstock.core.arguments import explained_call
 from penstock.core.columns import Columns
 from penstock.core.errors import UsageError
 from penstock.engine.loop import Loop
-from penstock.facades.artifex.datasets.base import Access, BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
+from penstock.facades.artifex.datasets.overrides import Access
 from penstock.facades.artifex.loaders.epochs import Batch, DatasetLoader
 from penstock.plan import state as states
 
@@ -43,7 +44,7 @@ class AlignedDataset(BaseDataset):
         return len(self.image_dataset)
 
     def _access(self) -> Access:
-        kinds = {self.image_dataset._access(), self.text_dataset._access()}
+        kinds = {self.image_dataset.access(), self.text_dataset.access()}
         if "batches" in kinds:
             raise UsageError(
                 "datasets whose records can be distinguished, to align them by index",
