@@ -17,6 +17,7 @@ from penstock.codecs.image.decode import decode
 from penstock.codecs.image.jpeg import height_for, scale_for
 from penstock.codecs.image.probe import probe
 from penstock.core.errors import RecordError, UsageError
+from tests.codecs.image import tiny_jpeg
 
 
 def by_pillow(data, mode="RGB"):
@@ -203,6 +204,30 @@ def test_progressive_and_restart_files_are_decoded_whole(photo, encode):
     data = encode(photo(200, 90), restart_marker_blocks=2)
     assert probe(data).block == 0
     assert far(decode(data, crop=(0, 0, 50, 50)), by_pillow(data)[:50, :50])[1] <= 2
+
+
+def test_crops_of_a_baseline_jpeg_of_several_scans():
+    """Its rows cannot be cut short: the rest of a scan would be taken for damage."""
+    planes = [np.random.default_rng(c).integers(90, 160, (12, 16)) for c in range(3)]
+    for factors in ([(1, 1)] * 3, [(2, 2), (1, 1), (1, 1)]):
+        data = tiny_jpeg.encode(planes, factors, 90, 120, scans=True)
+        assert data.count(b"\xff\xda") == 3
+        full = decode(tiny_jpeg.encode(planes, factors, 90, 120))
+        assert np.array_equal(decode(data), full)
+        assert np.array_equal(decode(data, crop=(2, 5, 20, 30)), full[2:22, 5:35])
+
+
+def test_what_cannot_be_decoded_is_never_filled_with_another_image(photo, encode):
+    data = encode(photo(97, 150), progressive=True)
+    scan, frame = data.rindex(b"\xff\xda"), data.index(b"\xff\xc2")
+    again = data[frame : frame + 2 + int.from_bytes(data[frame + 2 : frame + 4], "big")]
+    damaged = data[:scan] + b"\0\0" + again + data[scan:]  # a warning, then the end: a second frame header
+    for level in (0, 255):
+        decode(encode(np.full((97, 150, 3), level, np.uint8)), size=(50, 50))
+        with pytest.raises(RecordError, match="two SOF markers") as caught:
+            decode(damaged, size=(50, 50), strict=False)
+        assert "fetch the file again or leave it out" in str(caught.value)
+        assert "strict=False" not in str(caught.value)
 
 
 def test_results_do_not_share_scratch(photo, encode):

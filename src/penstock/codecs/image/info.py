@@ -25,7 +25,7 @@ class ImageInfo:
     frame: int = 0
     """JPEG: byte offset of the frame header's fields."""
     block: int = 0
-    """JPEG: pixel rows of one block row, if decoding may stop after any (baseline, no restart markers); else 0."""
+    """JPEG: pixel rows of one block row, if decoding may stop after any (baseline, one scan, no restarts); else 0."""
     junk: bool = False
     """JPEG: bytes between the segments of the header that belong to none; decoders skip them."""
 

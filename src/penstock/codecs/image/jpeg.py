@@ -54,7 +54,7 @@ def scale_for(box: Box, size: tuple[int, ...] | None) -> int:
 def height_for(info: ImageInfo, box: Box) -> int:
     """Number of rows to decode for the box: complete blocks, and 8 more rows since colour is smoothed across blocks."""
     block = info.block
-    if not block:  # progressive or restart markers: the end of the rows cannot be distinguished from damage
+    if not block:  # progressive, several scans, restart markers: the end of rows cannot be distinguished from damage
         return info.height
     needed = -(-(box[0] + box[2] + 8) // block) * block
     return needed if needed < 0.95 * info.height else info.height
@@ -87,6 +87,7 @@ def decode_jpeg(
     # an image that will be cropped or resized is decoded into this thread's scratch buffer: no page faults per image
     partial = size is not None or box != (0, 0, info.height, info.width)
     scratch = _scratch(needed) if partial and needed <= SCRATCH_BYTES else np.empty(needed, np.uint8)
+    out = scratch[:needed].reshape(height, width, channels)
     colour = "GRAY" if mode == "L" else mode
     shorter = rows < info.height
     if shorter:
@@ -94,7 +95,7 @@ def decode_jpeg(
             data = bytearray(data)
         _set_height(data, info, rows)
     try:
-        pixels = simplejpeg.decode_jpeg(data, colour, min_height=height, min_width=width, strict=strict, buffer=scratch)
+        pixels = simplejpeg.decode_jpeg(data, colour, min_height=height, min_width=width, buffer=out)
         shape = pixels.shape[:2]
     except (ValueError, RuntimeError) as error:
         surface(error)
@@ -105,28 +106,48 @@ def decode_jpeg(
                 _PROFILE.sub(lambda found: b"\xff\xeb" + found[1], data), info, box, size,
                 mode=mode, strict=strict, check=check, where=where, own=False, full=full,
             )  # fmt: skip
-        if check != "crop" or not _UNREAD_REST.fullmatch(str(error)):
-            raise damaged(error, where) from error
+        if (check != "crop" or not _UNREAD_REST.fullmatch(str(error))) and (strict or not _repaired(data, colour, out)):
+            raise damaged(error, where, strict) from error
         shape = simplejpeg.decode_jpeg_header(data, min_height=height, min_width=width, strict=False)[:2]
     finally:
         if shorter:
             _set_height(data, info, info.height)
     if shape != (height, width):
         raise RecordError(f"{height} x {width} pixels, as the header says", got=f"{shape[0]} x {shape[1]}", where=where)
-    return scratch[:needed].reshape(height, width, channels), shrink
+    return out, shrink
+
+
+def _repaired(data: Data, colour: str, out: NDArray[np.uint8]) -> bool:
+    """Decodes a damaged image onto `out`; False if not all of its pixels were written.
+
+    simplejpeg reports no error that follows a warning (a second frame header, a broken table before the last scan) with
+    `strict=False`: what it did not decode is then what was in the buffer. Two fillings of the buffer show it.
+    """
+    simplejpeg = need("simplejpeg", extra="image", purpose="to decode JPEG")
+    made: list[NDArray[np.uint8]] = []
+    for filling in (0, 255):
+        out.fill(filling)
+        try:
+            simplejpeg.decode_jpeg(data, colour, min_height=len(out), min_width=out.shape[1], strict=False, buffer=out)
+        except (ValueError, RuntimeError) as error:
+            surface(error)
+            return False
+        made.append(out.copy())
+    return np.array_equal(made[0], made[1])
 
 
 def _set_height(data: Any, info: ImageInfo, rows: int) -> None:
     data[info.frame + 1 : info.frame + 3] = rows.to_bytes(2, "big")
 
 
-def damaged(error: Exception, where: str) -> RecordError:
+def damaged(error: Exception, where: str, strict: bool) -> RecordError:
     """Creates the error for a JPEG that libjpeg reports as damaged."""
+    other = ", or pass strict=False to use what can be decoded" if strict else ""
     return RecordError(
         "an intact JPEG",
         got=str(error),
         where=where,
-        fix="fetch the file again, leave it out, or pass strict=False to use what can be decoded",
+        fix=f"fetch the file again{',' if strict else ' or'} leave it out{other}",
     )
 
 

@@ -34,7 +34,7 @@ def read_header(data: Data, where: str) -> ImageInfo:
     view, n = memoryview(data), len(data)
     exif: list[bytes] = []
     xmp = b""
-    frame, restarts, end = 0, False, 2
+    frame, restarts, scanned, end = 0, False, 0, 2
     junk = False
     for marker, at, length in _segments(data):
         junk |= at != end
@@ -50,12 +50,15 @@ def read_header(data: Data, where: str) -> ImageInfo:
                 xmp = bytes(body[29:])
         elif marker == _DRI:
             restarts = True
+        elif marker == _SOS and at + 4 < n:
+            scanned = view[at + 4]
     if not frame or frame + 6 > n:
         raise not_an_image(data, where, "a JPEG that ends, or is damaged, before its frame header")
     bits, height, width, channels = struct.unpack_from(">BHHB", view, frame)
     _check(data, kind, where, bits=bits, height=height, channels=channels)
     samplings = view[frame + 7 : frame + 7 + 3 * channels : 3]
-    block = 8 * max((s & 15 for s in samplings), default=0) if kind in (0xC0, 0xC1) and not restarts else 0
+    shortens = kind in (0xC0, 0xC1) and not restarts and scanned == channels
+    block = 8 * max((s & 15 for s in samplings), default=0) if shortens else 0
     turn = orientation_of(b"".join(exif), xmp) if exif or xmp else 1
     return ImageInfo("JPEG", height, width, channels, bits, False, turn, kind in _PROGRESSIVE, frame, block, junk)
 
