@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import penstock as ps
 from penstock.plan import state as states
+from penstock.steps.base import Context, Step
+from penstock.steps.node import Node, WrapperNode
+from penstock.steps.picks import I64, Epoch, Picks
 from penstock.testing import assert_same_batches
 
 
@@ -330,6 +334,28 @@ def test_an_epoch_keeps_its_length_when_weights_change() -> None:
     second = [b["x"].tolist() for b in loader]
     assert len(second) == len(loader) == length
     assert [loader.batch_at(i)["x"].tolist() for i in range(2 * length)] == first + second
+
+
+class _Second(WrapperNode):
+    def pick(self, position: I64, epoch: Epoch) -> Picks:
+        return self.child.pick(2 * position, epoch)
+
+
+@dataclass(frozen=True)
+class EverySecond(Step):
+    """A step of a user's own, which says only that it works by position."""
+
+    by_position: ClassVar[bool] = True
+
+    def build(self, child: Node, context: Context) -> Node:
+        return _Second(child)
+
+
+def test_weights_are_refused_after_a_step_of_ones_own_by_position() -> None:
+    made = ps.mix([source(0), source(1)], [1, 1]).then(EverySecond()).batch(4).to_numpy(threads=0)
+    with pytest.raises(ps.StateError, match=r"\.everysecond\(\) after it"):
+        made.set_weights([1, 2])
+    ps.mix([source(0), source(1)], [1, 1]).take(40).batch(4).to_numpy(threads=0).set_weights([1, 2])
 
 
 def test_weights_are_refused_where_rows_are_replaced() -> None:

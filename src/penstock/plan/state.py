@@ -214,7 +214,7 @@ def reweighted(definition: Definition, stages: Any, drawn: Any = (), packed: boo
     origin = definition.origin
     if not isinstance(origin, Mix):
         raise StateError("a mixture, whose weights can change", got="a single source", fix="penstock.mix([...])")
-    bad = next((s.name for s in definition.steps if s.reorders or s.selects or s.name == "skip_errors"), None)
+    bad = next((s.name for s in definition.steps if s.rejects or not s.keeps_order), None)
     if bad is not None:
         raise StateError(
             "a mixture whose rows come in its own order, with nothing after it that replaces rows",

@@ -67,7 +67,6 @@ class Step(Immutable, ABC):
 
     A step declares what kind it is:
     - `by_position`: chooses or reorders rows by their number (take, skip, repeat, shuffle)
-    - `reorders`: row n after it is not row n before it (skip, repeat, shuffle)
     - `changes_content`: after it, picks alone do not determine a row's content (filter, map, map_batches, skip_errors)
     - `selects`: keeps only some records (filter)
     - `rejects`: may reject rows, which a loader refills and a preparation drops (filter, dedup, skip_errors)
@@ -76,12 +75,16 @@ class Step(Immutable, ABC):
     """
 
     by_position: ClassVar[bool] = False
-    reorders: ClassVar[bool] = False
     changes_content: ClassVar[bool] = False
     selects: ClassVar[bool] = False
     rejects: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     plans_batches: ClassVar[bool] = False
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether row n after it is made of row n before it."""
+        return not self.by_position
 
     @property
     def name(self) -> str:

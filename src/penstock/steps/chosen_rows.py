@@ -25,7 +25,6 @@ class ExactFilter(Step):
     """The rows for which `function` returned True, and which no step before it rejects."""
 
     by_position: ClassVar[bool] = True
-    reorders: ClassVar[bool] = True
     exact: ClassVar[bool] = True
 
     function: Callable[..., Any]
@@ -49,7 +48,6 @@ class SplitPart(Step):
     """The rows of one part of a split by the values of a column."""
 
     by_position: ClassVar[bool] = True
-    reorders: ClassVar[bool] = True
     exact: ClassVar[bool] = True
 
     part: str

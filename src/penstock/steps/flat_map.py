@@ -53,8 +53,11 @@ class _FlatStep(Step):
     """What both ways of counting share."""
 
     changes_content: ClassVar[bool] = True
-    reorders: ClassVar[bool] = True
     function: FlatFunction
+
+    @property
+    def keeps_order(self) -> bool:
+        return False
 
     @property
     def name(self) -> str:

@@ -29,6 +29,10 @@ class Take(Step):
     def __post_init__(self) -> None:
         _whole(self, "count", 1)
 
+    @property
+    def keeps_order(self) -> bool:
+        return True
+
     def build(self, child: Node, context: Context) -> Node:
         node = WrapperNode(child)
         node.size = self.count if child.size is None else min(self.count, child.size)
@@ -40,7 +44,6 @@ class Skip(Step):
     """All but the first `count` rows."""
 
     by_position: ClassVar[bool] = True
-    reorders: ClassVar[bool] = True
     count: int
 
     def __post_init__(self) -> None:
@@ -70,7 +73,6 @@ class Repeat(Step):
     """Repeats the rows: `times` passes in one epoch, or endlessly. Each pass counts as an epoch below."""
 
     by_position: ClassVar[bool] = True
-    reorders: ClassVar[bool] = True
     times: int | None = None
 
     def __post_init__(self) -> None:

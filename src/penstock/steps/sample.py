@@ -24,7 +24,6 @@ class Sample(Step):
     """Rows [start, start + count) of a fixed permutation by `seed`."""
 
     by_position: ClassVar[bool] = True
-    reorders: ClassVar[bool] = True
     count: int
     seed: int = 0
     start: int = 0

@@ -39,7 +39,6 @@ class Shuffle(Step):
     """
 
     by_position: ClassVar[bool] = True
-    reorders: ClassVar[bool] = True
     seed: int = 0
     block: int | None = None
     window: int | None = None

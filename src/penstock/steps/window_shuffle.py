@@ -24,7 +24,6 @@ class WindowShuffle(Step):
     """Shuffles rows within windows of `size` rows that overlap."""
 
     by_position: ClassVar[bool] = True
-    reorders: ClassVar[bool] = True
     size: int
     seed: int = 0
 

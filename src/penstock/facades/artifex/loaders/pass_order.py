@@ -29,7 +29,6 @@ class PassOrder(Step):
     """
 
     by_position: ClassVar[bool] = True
-    reorders: ClassVar[bool] = True
     seed: int | None = None
     passes: Passes | None = field(default=None, compare=False)
 
