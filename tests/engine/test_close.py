@@ -48,3 +48,16 @@ def test_a_loader_in_a_torch_dataloader_is_refused_with_the_way_out() -> None:
     loader = ps.from_arrays({"x": np.arange(8)}).batch(2).to_torch(threads=0)
     with pytest.raises(ps.PenstockError, match="to_dataset"):
         next(iter(DataLoader(loader, batch_size=None)))
+
+
+def test_a_loop_that_could_not_be_started_leaves_its_own_error() -> None:
+    """`with loader:` answered with AttributeError: 'Loop' object has no attribute 'run'."""
+    import fsspec
+
+    fsspec.filesystem("memory").pipe("/close/a.jsonl", b'{"text":"a"}\n{"text":"b"}\n')
+    loader = ps.read_jsonl("memory://close/a.jsonl").batch(1).to_numpy(workers=2)
+    for _ in range(2):
+        with pytest.raises(ps.UsageError, match="files that a child process can open"), loader:
+            next(iter(loader))
+    loader.close()
+    assert loader.step == 0 and loader.state_dict()["step"] == 0

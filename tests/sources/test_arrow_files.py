@@ -94,3 +94,15 @@ def test_behind_a_url(tmp_path: Path) -> None:
     with fsspec.open("memory://arrow/a.arrow", "wb") as file:
         file.write(write(tmp_path / "a.arrow", "file").read_bytes())
     assert ps.read_arrow("memory://arrow/a.arrow").rows().read(np.array([50]))["n"].tolist() == [50]
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_a_column_that_only_a_later_file_has_is_not_dropped_without_a_word(kind: str, tmp_path: Path) -> None:
+    for name, table in (("a", pa.table({"n": [1], "c": ["x"]})), ("b", pa.table({"w": [0.5], "c": ["y"], "n": [2]}))):
+        ps.from_records(table).write(tmp_path / name, kind)
+    folders, read = [tmp_path / "a", tmp_path / "b"], ps.read_arrow if kind == "arrow" else ps.read_parquet
+    with pytest.raises(ps.DataError, match=r"(?s)the columns of .*: n, c.*'w' too.*columns=\['n', 'c'\]"):
+        read(folders)
+    with pytest.raises(ps.DataError, match="a column 'w'"):
+        read(folders, columns=["n", "w"])
+    assert [(int(row["n"]), row["c"]) for row in read(folders, columns=["n", "c"]).rows()] == [(1, "x"), (2, "y")]

@@ -69,6 +69,17 @@ def test_parts_can_be_chosen(tmp_path):
         TarShards(path, parts=[])
 
 
+def test_a_part_named_as_the_column_of_keys_is_refused(tmp_path):
+    """Its bytes took the place of the keys."""
+    path = str(tmp_path / "a.tar")
+    pack(path, [("0.key", b"secret"), ("0.txt", b"a"), ("1.key", b"other"), ("1.txt", b"b")])
+    with pytest.raises(DataError, match=r"a part 'key'(.|\n)*parts=\['txt'\]"):
+        TarShards(path)
+    with pytest.raises(DataError, match="a part 'key'"):
+        TarShards(path, parts=["key"])
+    assert TarShards(path, parts=["txt"]).read(np.array([1]))["key"].tolist() == ["1"]
+
+
 def test_members_without_a_key_are_counted(tmp_path):
     path = pack(tmp_path / "a.tar", [("README", b"x"), ("._0000.jpg", b"y"), *members(2)])
     assert TarShards(path).describe()["skipped_members"] == 2

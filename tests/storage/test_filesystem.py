@@ -348,3 +348,14 @@ def test_a_folder_lists_links_to_files_but_follows_no_links_to_folders(tmp_path:
     assert [Path(name).relative_to(tmp_path / "data").as_posix() for name in found] == [
         "b.txt", "deep/a.TXT", "link.txt",
     ]  # fmt: skip
+
+
+def test_a_path_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
+    """It was read once: fewer rows than asked for."""
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text('{"text": "one"}\n')
+    one = str(tmp_path / "a.jsonl")
+    for paths in ([one, one], [one, tmp_path / "a.jsonl"], [str(tmp_path / "{a,a,b}.jsonl")]):
+        with pytest.raises(UsageError, match=r"(?s)each path of a list once.*a.jsonl' 2 times.*concat"):
+            filesystem.expand(paths)
+    assert len(filesystem.expand([one, tmp_path])) == 2

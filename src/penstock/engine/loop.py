@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Protocol
 
 from penstock.core.errors import UsageError
@@ -24,9 +25,10 @@ class Loop:
     """
 
     __slots__ = ("__weakref__", "detached", "guided", "independent", "inline", "run", "started")
-    run: weakref.ref[Run]  # what is iterated
+    run: Callable[[], Run | None]  # what is iterated, a weak reference; nothing where it could not be started
 
     def __init__(self, independent: bool) -> None:
+        self.run = _nothing
         self.independent, self.guided = independent, False
         self.started = self.detached = False
         self.inline = False  # whether batches are computed in the thread that iterates
@@ -47,6 +49,10 @@ class Loop:
                 fix="use a second loader for the inner loop: call .to_numpy(), .to_torch() or .to_jax() again",
             )
         self.detached = True
+
+
+def _nothing() -> None:
+    """No run."""
 
 
 def _step(loader: HasStep | None) -> int | None:

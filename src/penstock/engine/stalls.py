@@ -95,13 +95,13 @@ if hasattr(os, "register_at_fork"):  # the thread is not in a forked copy, and t
     os.register_at_fork(after_in_child=_watch.reset)
 
 
-def watch(run: weakref.ref[Run], taken: Taken, batch: Batch) -> None:
+def watch(run: Callable[[], Run | None], taken: Taken, batch: Batch) -> None:
     """Warns when `run` stays in one batch for `SECONDS`, until `unwatch`."""
     if (alive := run()) is not None:
         _watch.add(alive, taken, batch)
 
 
-def unwatch(run: weakref.ref[Run], _ending: Callable[[], bool] = sys.is_finalizing) -> None:
+def unwatch(run: Callable[[], Run | None], _ending: Callable[[], bool] = sys.is_finalizing) -> None:
     """Ends `watch`."""
     if not _ending():  # bound: `sys` may be gone at interpreter exit
         _watch.discard(run())

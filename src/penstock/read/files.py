@@ -25,6 +25,7 @@ def read_text(
 
     Args:
         paths: a path, folder, glob or URL, or a list of them.
+        by: "file", "line" (blank ones are not records) or "paragraph".
         errors: "replace" decodes bytes that are not UTF-8 as U+FFFD instead of treating them as a bad record.
         on_error: "skip" replaces bad records, at most `budget` (a count or a fraction): as `.skip_errors(budget)`.
         limits: `penstock.Limits` on the size of a record.

@@ -74,6 +74,13 @@ def chosen_columns(
     schema: Any, wanted: Sequence[str] | None, kinds: dict[str, str], path: str, first_path: str
 ) -> list[str]:
     """The columns to read of a file, with their kinds added to `kinds` by the first file and compared by the others."""
+    others = [] if wanted is not None or not kinds else [name for name in schema.names if name not in kinds]
+    if others:
+        listed = ", ".join(map(repr, kinds)) if len(kinds) <= 8 else "..."
+        raise DataError(
+            f"the columns of {first_path}: {', '.join(list(kinds)[:20])}", got=f"{others[0]!r} too", where=path,
+            fix=f"name columns that every file has: columns=[{listed}]",
+        )  # fmt: skip
     names = list(wanted) if wanted is not None else list(kinds) or schema.names
     for name in names:
         if schema.names.count(name) != 1:

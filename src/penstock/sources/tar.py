@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns, strings
-from penstock.core.errors import BadRecords, RecordError, StorageError, UsageError
+from penstock.core.errors import BadRecords, DataError, RecordError, StorageError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
 from penstock.sources import splits
@@ -82,6 +82,12 @@ class TarShards:
             self.skipped += int((records.record < 0).sum())
             if wanted is None and len(records.keys):
                 wanted = records.first_parts()
+            if wanted is not None and "key" in wanted:
+                others = ", ".join(repr(part) for part in wanted if part != "key") or "..."
+                raise DataError(
+                    "parts with other names than the column of keys", got="a part 'key'", where=path,
+                    fix=f"leave it out: read_tar(..., parts=[{others}]), or write the archive again",
+                )  # fmt: skip
             tables.append(records.table(wanted or (), exact=parts is None, path=path))
             self._indexes.append(index_)
         self.keys = Names.joined([index_.records.keys for index_ in self._indexes])

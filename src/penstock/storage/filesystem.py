@@ -11,6 +11,7 @@ import glob as globbing
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -113,8 +114,9 @@ def filesystem(path: str, options: Options = None) -> Any:
 def expand(paths: Paths, storage_options: Options = None, suffixes: Sequence[str] = ()) -> list[str]:
     """Lists the files of paths, globs, folders and URLs.
 
-    The files of a glob or folder are sorted by name; several arguments keep their order; a file found twice is listed
-    once. Folders are searched recursively without hidden files, for names that end in one of `suffixes`.
+    The files of a glob or folder are sorted by name; several arguments keep their order; a file that is found by two
+    of them is listed once. Folders are searched recursively without hidden files, for names that end in one of
+    `suffixes`.
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -133,7 +135,14 @@ def expand_stamped(
     if not items:
         raise UsageError("at least one path", got="an empty list", fix="name a file, a folder, a glob or a URL")
     found: dict[str, Stamp | None] = {}
-    for path in _without_braces(items):
+    named = _without_braces(items)
+    if len(set(named)) < len(named):
+        again = Counter(named).most_common(1)[0]
+        raise UsageError(
+            "each path of a list once", got=f"{again[0]!r} {again[1]} times",
+            fix="name it once; .repeat(), or penstock.concat([...]) of several pipelines, reads it again",
+        )  # fmt: skip
+    for path in named:
         matches: dict[str, Stamp | None]
         if scheme(path) in OBJECTS:
             from penstock.storage import object_reader  # here: local files need none of it
