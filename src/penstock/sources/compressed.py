@@ -110,12 +110,13 @@ def open_stream(
     *,
     expected: filesystem.Stamp | None = None,
     checked: set[str] | None = None,
+    verify: bool = True,
 ) -> Stream:
     """Opens a file as decompressed bytes from its start.
 
     With `checked`, the MD5s of reads before, its end is a DataError if neither they nor the ETag agree with its bytes.
     """
-    file = filesystem.open_read(path, options, expected=expected)
+    file = filesystem.open_read(path, options, expected=expected, verify=verify and checked is None)
     if checked is not None and kind != "plain" and expected is not None and is_md5(expected.tag):
         file = cast(BinaryIO, _Checked(file, path, expected, checked))
     return expanding(file, kind, path, limits)

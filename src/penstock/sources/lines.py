@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -152,9 +153,9 @@ class LineFiles:
             return QuotedCutter(stream, self.quoting, limit=self.limit, offset=offset, line=line)
         return Cutter(stream, paragraphs=self.paragraphs, limit=self.limit, offset=offset, line=line)
 
-    def _stream(self, file: int, checked: set[str] | None = None) -> compressed.Stream:
-        path, stamp = self.paths[file], self.stamps[file]
-        return compressed.open_stream(path, self.kind(file), self.limits, self.options, expected=stamp, checked=checked)
+    def _stream(self, file: int, checked: set[str] | None = None, verify: bool = True) -> compressed.Stream:
+        path, kind, stamp, limits = self.paths[file], self.kind(file), self.stamps[file], self.limits
+        return compressed.open_stream(path, kind, limits, self.options, expected=stamp, checked=checked, verify=verify)
 
     def check(self, file: int) -> None:
         """Raises when the file is not the one that was there at the beginning."""
@@ -190,9 +191,8 @@ class LineFiles:
             return Index(np.zeros(int(cut_off), np.int64), None, 0, _EMPTY if cut_off else "")
         if self._paged(file):
             self.check(file)
-            return scan_remote(
-                lambda: self._stream(file), self.paths[file], self.stamps[file], self._cut, paragraphs=self.paragraphs
-            )
+            opened = partial(self._stream, file, verify=False)
+            return scan_remote(opened, self.paths[file], self.stamps[file], self._cut, paragraphs=self.paragraphs)
         cutter, stream = self.cutter(file, checked=seen)
         try:
             if self.kind(file) == "plain":

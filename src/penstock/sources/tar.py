@@ -141,7 +141,14 @@ class TarShards:
         """The bytes of records of object stores, read with one set of merged requests."""
         numbers, table = self._spans(records)
         found = read_scattered(
-            self.paths, self.stamps, self._shard[numbers], table[:, 0], table[:, 1], self.options, ahead=self.ahead
+            self.paths,
+            self.stamps,
+            self._shard[numbers],
+            table[:, 0],
+            table[:, 1],
+            self.options,
+            ahead=self.ahead,
+            compared=True,
         )
         return dict(zip(numbers.tolist(), found, strict=True))
 
@@ -185,7 +192,7 @@ class TarShards:
 
         def read(ranges: Ranges) -> list[bytes]:
             files, starts, stops = ranges.T
-            return read_scattered(self.paths, self.stamps, files, starts, stops, self.options)
+            return read_scattered(self.paths, self.stamps, files, starts, stops, self.options, compared=True)
 
         ranges = np.column_stack((self._shard[numbers], table))
         return nothing if self.ahead is None else self.ahead.claim(ranges, step, read)

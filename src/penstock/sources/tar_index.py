@@ -118,7 +118,7 @@ def _walk_verified(path: str, stamp: filesystem.Stamp, limits: Limits, options: 
 def _walk(
     path: str, stamp: filesystem.Stamp, limits: Limits, options: filesystem.Options, pages: PageHashes | None
 ) -> TarIndex:
-    with filesystem.open_read(path, options, expected=stamp) as file:
+    with filesystem.open_read(path, options, expected=stamp, verify=pages is None) as file:
         if _PACKED.match(file.read(10)):
             raise DataError(
                 "an uncompressed tar archive", got="a compressed one", where=path,

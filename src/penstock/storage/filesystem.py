@@ -316,10 +316,13 @@ class _RemoteFile(ReadFile):
         super().close()
 
 
-def open_read(path: str, storage_options: Options = None, *, expected: Stamp | None = None) -> BinaryIO:
+def open_read(
+    path: str, storage_options: Options = None, *, expected: Stamp | None = None, verify: bool = True
+) -> BinaryIO:
     """Opens a file for reading bytes, unbuffered if it is local.
 
     With the stamp that an object is `expected` to have, opening costs no request, and reads fail if it was replaced.
+    An object that is read to its end is compared with its ETag where that is an MD5, unless the caller does (`verify`).
     """
     with _reading(path):
         if not scheme(path):
@@ -329,7 +332,7 @@ def open_read(path: str, storage_options: Options = None, *, expected: Stamp | N
             from penstock.storage import object_reader
 
             size, tag = (None, "") if expected is None else expected
-            return cast(BinaryIO, object_reader.ObjectFile(path, storage_options, size=size, tag=tag))
+            return cast(BinaryIO, object_reader.ObjectFile(path, storage_options, size=size, tag=tag, verify=verify))
         from penstock.storage import fsspec_files, object_reader
 
         info = fsspec_files.describe(path, storage_options)

@@ -67,6 +67,7 @@ class Settings:
     policy: Policy
     hedge: bool = True
     in_flight: int = IN_FLIGHT
+    read_twice: bool = False  # what there is nothing to compare with is read until two answers agree
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -111,9 +112,10 @@ def requests(said: dict[str, Any], where: str = "storage_options") -> tuple[Sett
     """The settings of how requests are made, to any storage, and the options that are left."""
     policy = Policy.of(said.pop("retry_config", None))
     hedge, in_flight = bool(said.pop("hedge", True)), int(said.pop("in_flight", IN_FLIGHT))
+    read_twice = bool(said.pop("read_twice", False))
     if in_flight < 1:
         raise UsageError("in_flight of at least 1 request", got=repr(in_flight), where=where)
-    return Settings("", {}, {}, policy, hedge, in_flight), said
+    return Settings("", {}, {}, policy, hedge, in_flight, read_twice), said
 
 
 def _check(family: str, bucket: str, config: Mapping[str, Any], endpoint: str) -> None:

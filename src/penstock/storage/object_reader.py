@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import fnmatch
 import glob as globbing
+import hashlib
 import re
 import threading
 from collections import OrderedDict
@@ -12,11 +13,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from penstock.core.errors import DataError, FileMissing
+from penstock.core.errors import DataError, FileMissing, StorageError
 from penstock.core.optional import need
 from penstock.storage import metrics, object_client, retry
 from penstock.storage.object_client import Options
 from penstock.storage.object_requests import Check, Read, bare_tag, read_many
+from penstock.storage.page_hashes import is_md5
 from penstock.storage.positioned_file import PositionedFile
 from penstock.storage.sizes import LARGEST
 from penstock.storage.suffixes import ends_in
@@ -24,6 +26,7 @@ from penstock.storage.suffixes import ends_in
 FIRST = 64 << 10  # bytes of the first request of `ObjectFile`
 AHEAD = 4  # requests of LARGEST bytes that it makes at once when it is read in order
 _KEPT_BEGINNINGS = 64
+_READS = 3  # of an object whose bytes were not those of its ETag
 
 
 class Found(NamedTuple):
@@ -142,6 +145,7 @@ def _glob(pattern: str) -> str:
     return "".join(out)
 
 
+_no_md5: set[tuple[str, str]] = set()  # buckets whose ETags turned out to be none, although they look like it
 _beginnings: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 _lock = threading.Lock()
 
@@ -159,10 +163,18 @@ class ObjectFile(PositionedFile):
     The first request is small; it grows with each read that continues the last one. The first bytes of the last few
     objects are kept for the next one who reads them, since a file's kind is looked at before it is read. They are used
     once: an answer with wrong bytes must not be what every later reader sees.
+
+    Bytes that are read from the first to the last are compared with the ETag where that is an MD5. What one call has
+    read is then read again; what was passed on before is an error. With `verify=False` the caller compares them.
     """
 
-    def __init__(self, url: str, options: Options = None, *, size: int | None = None, tag: str = "") -> None:
+    def __init__(
+        self, url: str, options: Options = None, *, size: int | None = None, tag: str = "", verify: bool = True
+    ) -> None:
         size, self._tag = head(url, options) if size is None else (size, tag)
+        verify = verify and size > 0 and is_md5(self._tag) and object_client.split(url)[:2] not in _no_md5
+        self._md5 = hashlib.md5(usedforsecurity=False) if verify else None
+        self._hashed = 0  # bytes from the first on that are in it
         super().__init__(url, size)
         self._options = options
         self._begin, self._blocks = 0, [b""]
@@ -175,7 +187,51 @@ class ObjectFile(PositionedFile):
             part = self._piece(stop)
             self._at += len(part)
             parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        return data if self._md5 is None else self._compared(data, self._at - len(data))
+
+    def _compared(self, data: bytes, start: int) -> bytes:
+        """These bytes, or right ones; raises if others, which were passed on before, are wrong."""
+        if start > self._hashed:
+            self._md5 = None  # what lies between is not read
+        elif self._md5 is not None and (new := memoryview(data)[self._hashed - start :]):
+            self._md5.update(new)
+            self._hashed += len(new)
+            if self._hashed == self._size:
+                found, self._md5 = self._md5.hexdigest(), None
+                again = None if found == self._tag else self._read_again(found, keep=not start)
+                return data if again is None else again
+        return data
+
+    def _read_again(self, first: str, *, keep: bool) -> bytes | None:
+        """The bytes of the object, to `keep`; None if those that were read were right, and the ETag is no MD5.
+
+        It may only look like one: two reads that agree decide.
+        """
+        forget_beginning(self.name)
+        seen = {first}
+        for _ in range(_READS):
+            md5, parts = hashlib.md5(usedforsecurity=False), list[bytes]()
+            for begin in range(0, self._size, AHEAD * LARGEST):
+                cuts = [*range(begin, min(self._size, begin + AHEAD * LARGEST), LARGEST)]
+                ranges = [(at, min(at + LARGEST, self._size)) for at in cuts]
+                for block in read_ranges(self.name, ranges, self._options, tag=self._tag):
+                    md5.update(block)
+                    parts += [block] if keep else []
+            found = md5.hexdigest()
+            if found == first:
+                _no_md5.add(object_client.split(self.name)[:2])
+                return None
+            if keep and (found == self._tag or found in seen):
+                return b"".join(parts)
+            if found == self._tag:
+                break
+            seen.add(found)
+        raise StorageError(
+            "the bytes of the object's ETag", got="other bytes, some of which were used already" * (not keep)
+            or f"{_READS + 1} reads that all differ", where=self.name,
+            fix="start again; something between here and the storage changes bytes",
+        )  # fmt: skip
 
     def _piece(self, stop: int) -> bytes:
         """Bytes from the position on, at most to `stop`, as far as one block has them."""

@@ -49,8 +49,8 @@ class Read(NamedTuple):
     limit: int | None = None
 
 
-Check = Callable[[int, memoryview], str]
-"""Says what is wrong with the bytes of read i; "" if nothing."""
+Check = Callable[[int, memoryview], str | None]
+"""Says what is wrong with the bytes of read i; "" if nothing, None if there is nothing to compare them with."""
 Take = Callable[[Sequence[tuple[int, memoryview]]], None]
 """Gets the bytes of reads that are complete."""
 
@@ -66,6 +66,7 @@ class _Job:
     running: int = 0
     tries: int = 0  # first requests and retries, without those beside a slow one
     wrong: list[int] = field(default_factory=list)  # a hash of each answer that failed its check
+    seen: list[int] = field(default_factory=list)  # the same of answers without one, where two must agree
     done: bool = False
     size: int = 0
 
@@ -78,7 +79,8 @@ def read_many(
 
     `take([(i, data), ...])` is called with the answers that have come, in this thread, instead of keeping them: the
     result is then empty. An answer for which `check` says what is wrong is asked for again. It is an error once the
-    same wrong bytes came three times, or any six times.
+    same wrong bytes came three times, or any six times. With the option `read_twice` an answer for which there is no
+    check is asked for until two agree.
     """
     if not reads:
         return []
@@ -166,8 +168,17 @@ class _Run:
         job.bucket.hedger.answered(len(answer), seconds)
         self.counts.bytes += len(answer)
         self.counts.hedges_won += hedged
-        wrong = self.check(job.number, answer) if self.check else ""
-        if wrong:
+        wrong = self.check(job.number, answer) if self.check else None
+        if wrong is None and job.bucket.settings.read_twice:
+            found = xxhash.xxh3_64_intdigest(answer)
+            agree, job.seen = found in job.seen, [*job.seen, found]
+            if len(job.seen) >= MOST_WRONG and not agree:
+                self.failed(job, BadAnswer(f"{MOST_WRONG} answers that all differ"), last=True)
+                return None
+            if not agree:
+                self.start(job)
+                return None
+        elif wrong:
             job.wrong.append(xxhash.xxh3_64_intdigest(answer))
             self.failed(job, BadAnswer(wrong), last=given_up(job.wrong))
             return None

@@ -25,18 +25,22 @@ I64 = NDArray[np.int64]
 def read_scattered(
     paths: Sequence[str], stamps: Sequence[filesystem.Stamp], files: I64, starts: I64, stops: I64,
     options: filesystem.Options = None, hashes: Sequence[PageHashes | None] | None = None,
-    ahead: RangesAhead | None = None,
+    ahead: RangesAhead | None = None, compared: bool = False,
 ) -> list[bytes]:  # fmt: skip
     """Returns bytes [starts[i], stops[i]) of file `files[i]` for each i.
 
     Where a file has `hashes`, full pages are read and compared with them; bytes that differ are read again, and are a
-    StorageError if they stay so. What is in `ahead` is taken from there.
+    StorageError if they stay so. What is in `ahead` is taken from there. `compared`: the caller has hashes of its own.
     """
     if ahead is not None:
         taken = ahead.take(np.column_stack((files, starts, stops)))
         left = np.flatnonzero([data is None for data in taken])
         if len(left) < len(files):
-            rest = iter(read_scattered(paths, stamps, files[left], starts[left], stops[left], options, hashes))
+            rest = iter(
+                read_scattered(
+                    paths, stamps, files[left], starts[left], stops[left], options, hashes, compared=compared
+                )
+            )
             return [next(rest) if data is None else data for data in taken]
     out = [b""] * len(files)
     order = np.lexsort((starts, files))
@@ -68,9 +72,9 @@ def read_scattered(
             for i, start, stop in zip(mine.tolist(), *spans, strict=True):
                 out[i] = bytes(data[start:stop])
 
-    def check(number: int, data: memoryview) -> str:
+    def check(number: int, data: memoryview) -> str | None:
         pages = known[number]
-        return "" if pages is None else pages.wrong(reads[number].start, data)
+        return ("" if compared else None) if pages is None else pages.wrong(reads[number].start, data)
 
     read_many(reads, options, check=check, take=take)
     return out
@@ -86,11 +90,13 @@ def read_objects(
     """
     seen: dict[int, memoryview] = {}
 
-    def check(number: int, data: memoryview) -> str:
+    def check(number: int, data: memoryview) -> str | None:
         if len(data) != stamps[number].size:
             return f"{len(data)} of {stamps[number].size} bytes"
         tag = tags[number]
-        if not is_md5(tag) or seen.get(number) == data:
+        if not is_md5(tag):
+            return None
+        if seen.get(number) == data:
             return ""
         seen[number] = data
         agrees = hashlib.md5(data, usedforsecurity=False).hexdigest() == tag
