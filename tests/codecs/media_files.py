@@ -56,6 +56,28 @@ def encoded_video(
     return file.getvalue()
 
 
+def film_with_sound(kind: str, count: int, seconds: float, fps: int = 10) -> bytes:
+    """A video as of `encoded_video` with `seconds` of silence, in "mp4", "webm" or "matroska"."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=kind) as container:
+        video: Any = container.add_stream("libx264" if kind == "mp4" else "libvpx", rate=fps)
+        video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
+        video.codec_context.time_base = Fraction(1, fps)
+        sound: Any = container.add_stream("aac" if kind == "mp4" else "libopus", rate=48_000, layout="mono")
+        for i in range(count):
+            frame = av.VideoFrame.from_ndarray(picture(i, 48, 64), format="rgb24")
+            frame.pts, frame.time_base = i, Fraction(1, fps)
+            container.mux(video.encode(frame))
+        container.mux(video.encode(None))
+        wanted = sound.codec_context.frame_size or 960
+        for at in range(0, round(seconds * 48_000), wanted):
+            part = av.AudioFrame.from_ndarray(np.zeros((1, wanted), np.float32), format="fltp", layout="mono")
+            part.rate, part.pts, part.time_base = 48_000, at, Fraction(1, 48_000)
+            container.mux(sound.encode(part))
+        container.mux(sound.encode(None))
+    return file.getvalue()
+
+
 def level(i: int) -> int:
     return 16 + (5 * i) % 220
 

@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.codecs.video.decode import open_video
 from penstock.core.limits import Limits
 from penstock.testing import assert_elastic, assert_exact_resume
-from tests.codecs.media_files import encoded_sound, encoded_video, level, tone
+from tests.codecs.media_files import encoded_sound, encoded_video, film_with_sound, level, tone
 
 FPS = 10
 VIDEOS = [encoded_video(20 + i % 5, FPS, "mp4" if i % 2 else "webm") for i in range(4)] * 10
@@ -100,6 +100,30 @@ def test_damage_is_a_bad_record() -> None:
         assert np.array_equal(kept["video"][0], kept["video"][1])
     with pytest.raises(ps.BadRecords, match="at most 100 pixels|1 to 100 pixels"):
         ps.from_arrays({"video": [good]}).decode_video(2, 16, limits=Limits(pixels=100)).peek(1)
+
+
+@pytest.mark.parametrize("kind", ["mp4", "webm", "matroska"])
+def test_a_file_that_was_cut_is_no_shorter_video(kind: str) -> None:
+    """FFmpeg ends early without an error: the last frame that was there filled the clip."""
+    good = film_with_sound(kind, 40, 1.0)
+    if kind == "mp4":
+        index = good[good.index(b"moov") - 4 :]  # as with -movflags faststart: the index before the frames
+        good = good[: good.index(b"mdat") - 4] + index + good[good.index(b"mdat") - 4 : good.index(b"moov") - 4]
+    for share in (0.95, 0.6):
+        with pytest.raises(ps.BadRecords, match="bytes less than its headers state"):
+            ps.from_arrays({"video": [good[: int(len(good) * share)]]}).decode_video(4, 16).peek(1)
+
+
+@pytest.mark.parametrize("kind", ["mp4", "webm", "matroska"])
+def test_sound_of_another_length_does_not_stretch_the_video(kind: str) -> None:
+    """Matroska states one length, of the longest track: half of such a clip was its last frame."""
+    for seconds in (1.0, 7.0):
+        film = film_with_sound(kind, 30, seconds)
+        row = ps.from_arrays({"video": [film], "n": [1]}).decode_video(3, (48, 64), crop=None).peek(1)[0]
+        assert row["times"].tolist() == pytest.approx([0.5, 1.5, 2.5], abs=0.02)
+        assert [shown(frame) for frame in row["video"]] == pytest.approx([level(5), level(15), level(25)], abs=12)
+        heard = ps.from_arrays({"audio": [film], "n": [1]}).decode_audio(48_000).peek(1)[0]
+        assert len(heard["audio"]) / 48_000 == pytest.approx(seconds, abs=0.1)
 
 
 def test_changed_bytes_never_crash() -> None:

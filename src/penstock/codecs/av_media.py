@@ -8,15 +8,18 @@ about content is a `RecordError`; an error of the storage is raised as the `OSEr
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
+from penstock.codecs.stated_end import missing_bytes
 from penstock.core.errors import PenstockError, RecordError
 from penstock.core.optional import need
 from penstock.core.signals import surface
 
 OPTIONS = {"probesize": str(5 << 20), "analyzeduration": "5000000", "fflags": "+discardcorrupt"}
+_CLOCK = re.compile(r"([0-9]{2,4}):([0-9]{2}):([0-9]{2}(?:\.[0-9]{1,9})?)")
 
 
 def demuxer(head: bytes) -> str | None:
@@ -74,6 +77,8 @@ def opened(file: BinaryIO, head: bytes, where: str, purpose: str) -> Iterator[An
     av = need("av", extra="av", purpose=purpose)
     name = demuxer(head)
     watched = Watched(file)
+    if missing := missing_bytes(file, name):
+        raise damaged(where, f"{missing:,} bytes less than its headers state")
     file.seek(0)
     try:
         with av.open(watched, mode="r", format=name, options=OPTIONS, metadata_errors="replace") as container:
@@ -98,6 +103,15 @@ def track_of(container: Any, kind: str, where: str) -> Any:
     if not tracks[0].codec_context.is_open:
         tracks[0].codec_context.thread_count = 1
     return tracks[0]
+
+
+def end_of(container: Any, track: Any) -> float | None:
+    """When a track of a Matroska file ends, in seconds from 0, or None: as its writer noted it, else as the longest."""
+    if container.duration is None:
+        return None
+    noted = [_CLOCK.fullmatch(text) for name, text in track.metadata.items() if name.partition("-")[0] == "DURATION"]
+    ends = [3600 * int(m[1]) + 60 * int(m[2]) + float(m[3]) for m in noted if m]
+    return min([float(container.duration) / 1_000_000, *(end for end in ends if end > 0)])
 
 
 def damaged(where: str, got: str) -> RecordError:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.codecs.av_media import damaged, demuxer, opened, track_of
+from penstock.codecs.av_media import damaged, demuxer, end_of, opened, track_of
 from penstock.core.errors import RecordError
 
 F32 = NDArray[np.float32]
@@ -63,9 +63,8 @@ def opened_sound(
 def _length(container: Any, track: Any, rate: int, begin: float) -> int:
     if track.duration is not None and track.time_base is not None:
         return round(float(track.duration * track.time_base) * rate)
-    if container.duration is not None:  # of all tracks, from 0 on
-        return max(0, round((float(container.duration) / 1_000_000 - begin) * rate))
-    return -1
+    end = end_of(container, track)
+    return -1 if end is None else max(0, round((end - begin) * rate))
 
 
 def _counted(file: BinaryIO, head: bytes, where: str) -> float:

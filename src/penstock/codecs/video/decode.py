@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.codecs.av_media import damaged, demuxer, opened, track_of
+from penstock.codecs.av_media import damaged, demuxer, end_of, opened, track_of
 from penstock.codecs.image.geometry import Box
 from penstock.codecs.image.resize import resize
 from penstock.core.errors import RecordError
@@ -68,8 +68,8 @@ class Video:
     def _seconds(self, fps: float) -> float:
         if self.track.duration is not None:
             return max(0.0, float(self.track.duration * self.track.time_base))
-        if self.container.duration is not None:
-            return max(0.0, float(self.container.duration) / 1_000_000 - self.begin)
+        if (end := end_of(self.container, self.track)) is not None:
+            return max(0.0, end - self.begin)
         return float(self.track.frames) / fps if self.track.frames and fps else 0.0
 
     def _check_size(self, width: int, height: int) -> None:
