@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 from penstock._version import __version__
@@ -65,7 +66,18 @@ def _machine() -> dict[str, Any]:
         "memory_bytes": _memory(),
         "open_files": _open_files(),
         "shared_memory_bytes": shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else None,
+        "jpeg_crops": _jpeg_crops(),
     }
+
+
+def _jpeg_crops() -> str | None:
+    """Which library decodes only the crop of a JPEG, or why none does."""
+    if find_spec("simplejpeg") is None:
+        return None
+    from penstock.codecs.image.jpeg_region import chosen
+
+    library, text = chosen()
+    return text if library else f"full width ({text})"
 
 
 def _usable() -> float:

@@ -2,8 +2,9 @@
 
 Crop and target size are known before decoding, so a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if the crop still
 covers the target there, and only down to the crop's lower edge; then the box is cropped, resized (antialiased) and
-oriented, in that order. JPEG is decoded by simplejpeg, everything else by Pillow; both release the GIL. Scratch memory
-is one buffer per thread of at most 32 MB.
+oriented, in that order. JPEG is decoded by simplejpeg, or by a libturbojpeg 3 of the machine if that saves time and
+makes the same pixels, everything else by Pillow; all release the GIL. Scratch memory is one buffer per thread of at
+most 32 MB.
 
 Conversions: grey is repeated over R, G, B; CMYK is converted by Pillow's formula; palettes are resolved; alpha is
 dropped for "RGB" and "L" (as Pillow's `convert` does) and kept for "RGBA"; 12-bit and 16-bit grey is scaled to 8 bits;
@@ -128,7 +129,7 @@ def _decode(
     turn = info.orientation if how.exif == "apply" else 1
     box = _stored_crop(info, crop, turn, where)
     stored = (size[1], size[0]) if size is not None and turn >= 5 else size
-    pixels, shrink = _load(data, how, info, box, stored, where)
+    pixels, shrink, box = _load(data, how, info, box, stored, where)
     y, x, h, w = box
     rest = None
     if shrink == 0:
@@ -148,25 +149,25 @@ def _decode(
 
 def _load(
     data: Picture, how: ImageOptions, info: ImageInfo, box: Box, size: tuple[int, ...] | None, where: str
-) -> tuple[NDArray[np.uint8], int]:
-    """Pixels from the image's corner on and the factor by which they are smaller; 0 if they are exactly the box."""
+) -> tuple[NDArray[np.uint8], int, Box]:
+    """Pixels, the factor by which they are smaller (0 if they are exactly the box), and where the box is in them."""
     if isinstance(data, np.ndarray):
         y, x, h, w = box
-        return convert(data[y : y + h, x : x + w], how.mode), 0
+        return convert(data[y : y + h, x : x + w], how.mode), 0, box
     if info.format == "JPEG" and info.channels != 4:
         exact = how.method == "pillow"
         grey = exact and how.mode == "L" and info.channels == 3  # Pillow makes grey of RGB, not of the stored luma
         try:
-            pixels, shrink = decode_jpeg(
+            pixels, shrink, box = decode_jpeg(
                 data, info, box, size, mode="RGB" if grey else how.mode, strict=how.strict, check=how.check,
                 where=where, own=how.own, full=exact,
             )  # fmt: skip
-            return (convert(pixels, "L") if grey else pixels), shrink
+            return (convert(pixels, "L") if grey else pixels), shrink, box
         except OddSampling:
             pass
     elif info.format == "PNG" and how.strict:
         png.check(data, where)
-    return decode_pillow(data, how.mode, box, info, where, how.limits), 0
+    return decode_pillow(data, how.mode, box, info, where, how.limits), 0, box
 
 
 def _stored_crop(info: ImageInfo, crop: Box | None, turn: int, where: str) -> Box:
