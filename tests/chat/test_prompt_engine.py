@@ -288,3 +288,8 @@ def test_labels_are_int64_arrays(tokenizer: Any) -> None:
     row = PromptEngine(tokenizer)(records(1)[0])
     assert row is not None
     assert all(isinstance(value, np.ndarray) and value.dtype == np.int64 for value in row.values())
+
+
+def test_null_is_named_as_null() -> None:
+    with pytest.raises(RecordError, match="text in the field 'q'\n  got:   null"):
+        PromptEngine("bytes", "{q}{a}", eos=False)({"q": None, "a": "x"})

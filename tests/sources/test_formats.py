@@ -167,6 +167,9 @@ def test_a_file_without_a_suffix_is_a_path_when_it_exists(tmp_path: Path, monkey
     assert names_files(["corpus"])
     with pytest.raises(UsageError, match=r"only paths or only texts (.*)\n  got:   paths, and 'one'"):
         names_files(["corpus", "one"])
+    assert not names_files(["A corpus is a list of texts.", "corpus", "one"])  # the word, not the file of this name
+    with pytest.raises(UsageError, match="only paths or only texts"):
+        names_files(["A corpus is a list of texts.", "corpus.jsonl"])
 
 
 @pytest.mark.parametrize(

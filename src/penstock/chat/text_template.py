@@ -67,6 +67,10 @@ def field_text(record: Mapping[str, Any], name: str) -> str:
     """A record's field as text, under its name or one people use for the same thing."""
     key = field_key(record, name)
     if key is None:
+        if name in record:
+            raise RecordError(
+                f"text in the field {name!r}", got="null", fix="repair the record, or leave such ones out"
+            )
         raise RecordError(
             f"a record with the field {name!r}",
             got=f"fields {', '.join(map(str, record)) or 'none'}",

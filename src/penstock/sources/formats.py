@@ -254,22 +254,30 @@ def names_files(items: Sequence[object]) -> bool:
     """Whether a list holds paths; False when it holds data. A list of both is refused.
 
     A str is a path when it is a URL, ends like a file of a known format without a space in it, ends in "/*", or names
-    something that exists. Of a long list the first thousand items are looked at.
+    something that exists. Beside sentences, a word that is also the name of something here is a text. Of a long list
+    the first thousand items are looked at.
 
     >>> names_files(["a.jsonl", "b.jsonl.gz"]), names_files(["What is a.jsonl?"]), names_files([{"text": "a.jsonl"}])
     (True, False, False)
+    >>> names_files(["."]), names_files([".", "A sentence"])
+    (True, False)
     """
     if not items or not isinstance(items[0], str | os.PathLike):
         return False
-    found = [_names_file(item) for item in items[:_LOOKED_AT]]
-    if any(found) and not all(found):
-        raise UsageError(
-            "only paths or only texts (or records)",
-            got=f"paths, and {str(items[found.index(False)])[:60]!r}",
-            where=f"item {found.index(False)} of the list",
-            fix="pass paths as pathlib.Path, or the records themselves",
-        )
-    return all(found)
+    looked = items[:_LOOKED_AT]
+    found = [_names_file(item) for item in looked]
+    if not any(found) or all(found):
+        return all(found)
+    others = [item for item, one in zip(looked, found, strict=True) if not one]
+    named = [item for item, one in zip(looked, found, strict=True) if one]
+    if not any(map(_is_written_as_a_path, named)) and any(isinstance(o, str) and len(o.split()) > 1 for o in others):
+        return False
+    raise UsageError(
+        "only paths or only texts (or records)",
+        got=f"paths, and {str(others[0])[:60]!r}",
+        where=f"items {found.index(True)} and {found.index(False)} of the list",
+        fix='pass paths as pathlib.Path, or texts as records: [{"text": text} for text in texts]',
+    )
 
 
 def _names_file(item: object) -> bool:
@@ -277,8 +285,16 @@ def _names_file(item: object) -> bool:
         return isinstance(item, os.PathLike)
     if not item or len(item) > 1024 or "\n" in item or "\0" in item:
         return False
-    plain = " " not in item and ("://" in item or item.endswith(("/*", "/**")) or item.lower().endswith(_SUFFIXES))
-    return plain or os.path.exists(item)
+    return _has_the_form(item) or os.path.exists(item)
+
+
+def _has_the_form(item: str) -> bool:
+    return " " not in item and ("://" in item or item.endswith(("/*", "/**")) or item.lower().endswith(_SUFFIXES))
+
+
+def _is_written_as_a_path(item: object) -> bool:
+    """Whether it is more than a word that something happens to be named by."""
+    return not isinstance(item, str) or _has_the_form(item) or os.sep in item
 
 
 def suffixes_at(paths: Sequence[str], storage_options: filesystem.Options = None) -> tuple[str, ...]:

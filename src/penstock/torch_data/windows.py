@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,9 @@ _OWN_ORDER = (
     "shuffle= and seed= decide the order; for another one use torch.utils.data.DataLoader(dataset, sampler=...)"
 )
 
+_ARGUMENTS = ("batch_size", "shuffle", "drop_last", "num_workers", "seed", "pin_memory", "rank", "world", "collate_fn",
+              "generator", "prefetch_factor", "timeout", "seq_length")  # fmt: skip
+
 # Arguments of torch's DataLoader that cannot be honoured here, and why.
 _REFUSED = {"worker_init_fn": _NO_WORKERS, "sampler": _OWN_ORDER, "batch_sampler": _OWN_ORDER}
 # Those that change nothing here: threads need no start method, are not started for each epoch, and keep the order.
@@ -209,8 +213,11 @@ def window_options(options: dict[str, Any], threads: int) -> dict[str, Any]:
         elif name == "timeout":
             made |= {"timeout": value} if value else {}
         elif name not in _REFUSED:
+            near = [one for one in get_close_matches(name, _ARGUMENTS, 1) if one not in options]
             raise ArgumentError(
-                "arguments of create_dataloader or of torch's DataLoader", got=f"{name}=", fix="leave it out"
+                "arguments of create_dataloader or of torch's DataLoader",
+                got=f"{name}=",
+                fix=f"{near[0]}={value!r}"[:80] + ", or leave it out" if near else "leave it out",
             )
         elif value is not None:
             raise ArgumentError("a DataLoader over windows", got=f"{name}={value!r}"[:80], fix=_REFUSED[name])

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock.core.errors import UsageError
 from penstock.facades.artifex.augment import (  # fmt: skip
     _compiled,
@@ -148,3 +149,36 @@ def test_wrong_arguments_are_refused() -> None:
     assert caught.value.fix
     with pytest.raises(UsageError, match="a sample rate above 0"):
         augment_audio(WAVE, 0, jax.random.key(0))
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 255.0, np.nan])
+def test_values_outside_of_0_to_1_are_refused_instead_of_clipped(wrong):
+    images = np.full((2, 8, 8, 3), 0.5, np.float32)
+    images[1, 2, 3] = wrong
+    key = jax.random.key(0)
+    for call in (
+        lambda: ps.augment_image(images[1], key),
+        lambda: ps.augment_batch({"images": images}, key),
+        lambda: ps.augment_batch_jit(images, key),
+        lambda: list(ps.create_training_pipeline([{"images": image} for image in images], 2, normalize=False)),
+    ):
+        with pytest.raises(UsageError, match="black and white"):
+            call()
+    inside = jax.jit(ps.augment_batch_jit)(images, key)  # nothing can be raised there
+    assert np.isnan(inside).all()
+    with pytest.raises(UsageError, match="int32"):
+        ps.augment_image((images[0] * 255).astype(np.int32), key)
+
+
+def test_wrong_layouts_keys_and_tokens_are_named():
+    key, image = jax.random.key(0), np.full((3, 8, 16), 0.5, np.float32)
+    with pytest.raises(UsageError, match="channels as the last axis"):
+        ps.augment_image(image, key)
+    with pytest.raises(UsageError, match=r"fix: +jax.random.key\(7\)"):
+        ps.augment_image(image.transpose(1, 2, 0), 7)
+    with pytest.raises(UsageError, match="a JAX random key"):
+        ps.augment_audio(np.zeros(8, np.float32), 8, None)
+    with pytest.raises(UsageError, match="token ids: integers"):
+        ps.augment_text_tokens(np.array([2.0, 9.0]), 100, key)
+    with pytest.raises(UsageError, match="a sample with 'images'"):
+        ps.validate_sample({"img": image})

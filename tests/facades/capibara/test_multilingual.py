@@ -97,6 +97,18 @@ def test_epochs_go_on_where_the_last_one_ended(three: dict[str, list[str]]) -> N
     assert len(rows) > 0.95 * sum(map(len, first)), "proportional: nearly every text once in an epoch"
 
 
+def test_without_shuffle_an_epoch_has_every_row_once(three: dict[str, list[str]]) -> None:
+    loader = CapibaraDataLoader(
+        tokenizer="bytes", dataset_name=three, batch_size=5, max_length=32, shuffle=False, remainder="short", eos=False
+    )
+    for _ in range(2):
+        rows = [bytes(r[: m.sum()].tolist()) for b in loader for r, m in zip(
+            np.asarray(b["input_ids"]), np.asarray(b["attention_mask"]), strict=True)]  # fmt: skip
+        assert rows == [text.encode()[:32] for texts in three.values() for text in texts]
+    assert loader.stats()["rows"] == {name: 2 * len(texts) for name, texts in three.items()}
+    assert loader.why(0)["from"]
+
+
 def test_repetition_beyond_the_cap_is_an_error(three: dict[str, list[str]]) -> None:
     settings = {"tokenizer": "bytes", "dataset_name": three, "batch_size": 10, "max_length": 64}
     with pytest.raises(UsageError, match=r"no source to be repeated more than 2 times") as met:

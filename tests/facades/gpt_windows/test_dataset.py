@@ -238,3 +238,12 @@ def test_errors_say_what_to_do() -> None:
         GPTDatasetV1(TEXT, Numbers(), 4, 2)[99]
     with pytest.raises(ps.UsageError, match="num_workers of 0 or more"):
         create_dataloader(GPTDatasetV1(TEXT, Numbers(), 4, 2), num_workers=-1)
+
+
+def test_a_misspelt_argument_and_a_text_in_the_place_of_the_type_are_answered_with_the_right_ones() -> None:
+    dataset = GPTDatasetV1("abcdefgh" * 9, "bytes", 4, 4)
+    with pytest.raises(ps.PenstockError, match="fix: +batch_size=4"):
+        create_dataloader(dataset, batchsize=4)
+    with pytest.raises(ps.UsageError, match=r"create_dataset\(\"gpt_v1\", txt, tokenizer") as caught:
+        create_dataset("a long text " * 1000, "bytes", 4, 4)
+    assert len(str(caught.value)) < 300

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
+
 from penstock.augment import AudioNoise, Brightness, Contrast, Flip, Gain, Noise, Rot90, Shift
 from penstock.augment.arrays import apply_all
 from penstock.augment.arrays_jax import jax_arrays
-from penstock.augment.kinds import AUDIO, IMAGES
+from penstock.augment.kinds import AUDIO, CHANNELS, IMAGES
 from penstock.augment.masks import check_others
 from penstock.augment.operations.tokens import ordinary, picked, random_ids
 from penstock.core.arguments import explained_call
@@ -27,6 +29,7 @@ from penstock.outputs.arrays import is_jax_array
 Takes = Literal["row", "batch", "keys"]
 SPECIAL_IDS = (0, 1, 2, 3)
 """PAD, UNK, BOS, EOS of the synthetic text datasets."""
+_IMAGE = (Flip(), Rot90(), Brightness(), Contrast(), Noise())
 
 
 class MissingKey(UsageError, KeyError):
@@ -45,7 +48,8 @@ def augment_image(image: Any, key: Any) -> Any:
     >>> augment_image(np.full((4, 4, 3), 0.5, np.float32), jax.random.key(0)).shape
     (4, 4, 3)
     """
-    return _compiled(_image, "row")(_array(image, "(H, W, C)", "augment_batch_jit"), key)
+    pixels = _array(image, "(H, W, C)", "augment_batch_jit")
+    return _compiled(_image, "row")(_pixels(pixels[None], "augment_image")[0], _key(key))
 
 
 @explained_call
@@ -65,7 +69,9 @@ def augment_batch_jit(images: Any, key: Any) -> Any:
     >>> augment_batch_jit(np.zeros((2, 4, 4, 3), np.float32), jax.random.key(0)).shape
     (2, 4, 4, 3)
     """
-    return _compiled(_image, "batch")(_array(images, "(N, H, W, C)", "augment_image"), key)
+    return _compiled(_image, "batch")(
+        _pixels(_array(images, "(N, H, W, C)", "augment_image"), "augment_batch"), _key(key)
+    )
 
 
 @explained_call
@@ -120,7 +126,7 @@ def augment_audio(audio: Any, sample_rate: int, key: Any) -> Any:
     ((100,), 1.0)
     """
     _check_rate(sample_rate)
-    return _compiled(_audio, "row")(_array(audio, "(samples,)", "augment_audio_batch_jit"), key)
+    return _compiled(_audio, "row")(_array(audio, "(samples,)", "augment_audio_batch_jit"), _key(key))
 
 
 @explained_call
@@ -133,7 +139,7 @@ def augment_audio_batch(batch: dict[str, Any], sample_rate: int, key: Any) -> di
 def augment_audio_batch_jit(audio: Any, sample_rate: int, key: Any) -> Any:
     """`augment_audio` on waveforms (N, samples): one compiled program per batch."""
     _check_rate(sample_rate)
-    return _compiled(_audio, "batch")(_array(audio, "(N, samples)", "augment_audio"), key)
+    return _compiled(_audio, "batch")(_array(audio, "(N, samples)", "augment_audio"), _key(key))
 
 
 def _jax() -> Any:
@@ -146,6 +152,29 @@ def _array(value: Any, shape: str, other: str) -> Any:
     if array.ndim != len(shape.strip("(),").split(",")):
         raise UsageError(f"an array of shape {shape}", got=f"shape {array.shape}", fix=f"{other}() for the other shape")
     return array
+
+
+def _key(key: Any) -> Any:
+    if is_jax_array(key) or isinstance(key, np.ndarray):
+        return key
+    fix = f"jax.random.key({key})" if isinstance(key, int) else "jax.random.key(0)"
+    raise UsageError("a JAX random key", got=repr(key)[:80], where="key", fix=fix)
+
+
+def _pixels(images: Any, where: str) -> Any:
+    """Images (N, H, W, C); raises unless their values are those that the operations know, and channels come last.
+
+    What is compiled has no values to look at: there, images outside of the range become NaN.
+    """
+    height, width, channels = map(int, images.shape[1:])
+    if height in CHANNELS and channels not in CHANNELS:
+        raise UsageError(
+            "channels as the last axis",
+            got=f"rows of shape {(height, width, channels)}",
+            where=where,
+            fix="jax.numpy.moveaxis(images, -3, -1)",
+        )
+    return IMAGES.check_values(jax_arrays(), images, _IMAGE)
 
 
 def _named(batch: dict[str, Any], name: str, where: str) -> Any:
@@ -171,7 +200,8 @@ def augment_columns(batch: dict[str, Any], keys: Any, text: Any) -> dict[str, An
     """
     made = {}
     if "images" in batch:
-        made["images"] = _compiled(_image, "keys")(_images(batch, "create_training_pipeline"), keys)
+        images = _pixels(_images(batch, "create_training_pipeline"), "create_training_pipeline")
+        made["images"] = _compiled(_image, "keys")(images, keys)
     if "audio" in batch:
         made["audio"] = _compiled(_audio, "keys")(_array(batch["audio"], "(N, samples)", "augment_audio"), keys)
     if "text_tokens" in batch:
@@ -216,7 +246,7 @@ def _image(images: Any, keys: Any) -> Any:
         {"factor": 0.8 + 0.4 * contrast},
         {"level": 0.05 * level, **field},
     )
-    return apply_all(xp, IMAGES, (Flip(), Rot90(), Brightness(), Contrast(), Noise()), images, drawn)
+    return apply_all(xp, IMAGES, _IMAGE, images, drawn)
 
 
 def _audio(audio: Any, keys: Any) -> Any:
@@ -245,7 +275,11 @@ def _text(tokens: Any, vocab_size: int, key: Any, mask_id: int, special_ids: tup
             fix="pass the size of the tokenizer's vocabulary",
         )
     shape, other = ("(length,)", "augment_text_batch_jit") if takes == "row" else ("(N, length)", "augment_text_tokens")
-    return _compiled(_tokens, takes, mask_id, special)(_array(tokens, shape, other), key, choices)
+    array = _array(tokens, shape, other)
+    if array.dtype.kind not in "iu":
+        fix = "tokens.astype('int32'), if these are ids"
+        raise UsageError("token ids: integers", got=str(array.dtype), where="augment_text_tokens", fix=fix)
+    return _compiled(_tokens, takes, mask_id, special)(array, _key(key), choices)
 
 
 def _tokens(tokens: Any, keys: Any, mask_id: int, special: tuple[int, ...], choices: Any) -> Any:

@@ -37,6 +37,11 @@ class LanguagePlan:
     rows: int
     cap: float | None
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether an epoch is as many rows of each language as it has."""
+        return all(abs(passes - 1) < 1e-9 for passes in self._passes(1).values())
+
     def check(self, epochs: int) -> None:
         """Raises if this many epochs would repeat a language more often than `max_repeats`."""
         if self.cap is not None:
@@ -47,9 +52,12 @@ class LanguagePlan:
 
     def passes(self, epochs: int = 1) -> dict[str, float]:
         """Returns the passes over each language in this many epochs."""
+        return {name: round(passes, 3) for name, passes in self._passes(epochs).items()}
+
+    def _passes(self, epochs: int) -> dict[str, float]:
         draws = self.rows * epochs
         pairs = zip(self.languages, self.weights, strict=True)
-        return {language.name: round(weight * draws / language.rows, 3) for language, weight in pairs}
+        return {language.name: weight * draws / language.rows for language, weight in pairs}
 
 
 def plan_languages(

@@ -28,7 +28,7 @@ from penstock.facades.capibara.texts import (
 )
 from penstock.pipeline import Pipeline
 from penstock.preparation.cache import cache_folder
-from penstock.read import mix
+from penstock.read import concat, mix
 from penstock.sources.hf import HFDataset
 from penstock.sources.hf_stream import HFStream
 from penstock.sources.records import data_kind
@@ -102,6 +102,8 @@ class LanguageMixture:
     def _mixed(self) -> Pipeline:
         seed = self._settings.seed
         rows = [rows.shuffle(seed) if self._settings.shuffle else rows for rows in self._rows.values()]
+        if self.plan is not None and not self._settings.shuffle and self.plan.is_everything:
+            return concat(rows)  # as in an evaluation: draws in proportion meet every row only about once
         return rows[0] if self.plan is None else mix(rows, self.plan.weights, seed=seed).then(Stretch(self.plan.rows))
 
     @cached_property

@@ -82,7 +82,8 @@ def create_dataset(dataset_type: str = "gpt_v1", *arguments: Any, **options: Any
     2
     """
     if dataset_type not in _DATASETS:
-        raise UsageError(f"a dataset_type among {sorted(_DATASETS)}", got=repr(dataset_type), fix='"gpt_v1"')
+        fix = 'create_dataset("gpt_v1", txt, tokenizer, max_length, stride)'
+        raise UsageError(f"a dataset_type among {sorted(_DATASETS)}", got=repr(dataset_type)[:80], fix=fix)
     return _DATASETS[dataset_type](*arguments, **options)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.core.arguments import explained_call, explained_class
 from penstock.core.columns import Columns
-from penstock.core.errors import BadRecords, DataError, RecordError
+from penstock.core.errors import BadRecords, DataError, RecordError, UsageError
 from penstock.core.function_id import code_id
 from penstock.core.hashing import content_id
 from penstock.facades.artifex.datasets.base import BaseDataset, as_dataset, batch_at
@@ -31,6 +31,13 @@ def validate_sample(sample: dict[str, Any], shape: tuple[int, ...] | None = (32,
     >>> validate_sample({"images": np.full((32, 32, 3), 0.5)}), validate_sample({"images": np.full((32, 32, 3), 2.0)})
     (True, False)
     """
+    if "images" not in sample:
+        raise UsageError(
+            "a sample with 'images'",
+            got=f"{sorted(map(str, sample))}",
+            where="validate_sample",
+            fix="a function of your own: ValidatedDataset(dataset, validate=lambda sample: ...)",
+        )
     images = np.asarray(sample["images"])
     if shape is not None and images.shape != tuple(shape):
         return False
