@@ -6,21 +6,25 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.facades.artifex.loaders.epochs import DatasetLoader
-from penstock.facades.preprocessed.builder import DataLoaderBuilder
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 modes = pytest.mark.parametrize(
     "mode", [{"threads": 0}, {}, {"threads": 1}, {"threads": 2}, {"workers": 2}, {"isolate": True}], ids=str
 )
 callers = pytest.mark.parametrize("caller", ["signal", "thread"])
+
+
+def artifex_loader() -> Iterable[dict]:
+    from penstock.facades.artifex.loaders.epochs import DatasetLoader  # children import this module, and need no JAX
+
+    return DatasetLoader(Slow(), 4, shuffle=False)
 
 
 def slow(columns: dict) -> dict:
@@ -133,18 +137,18 @@ class Slow:
 
 
 LOADERS = {
-    "builder": lambda: DataLoaderBuilder().with_batch_size(4).with_workers(num=0).with_dataset(Slow()).build(),
+    "builder": lambda: ps.DataLoaderBuilder().with_batch_size(4).with_workers(num=0).with_dataset(Slow()).build(),
     "processes": lambda: (
-        DataLoaderBuilder().with_batch_size(4).with_workers(num=2, processes=True).with_dataset(Slow()).build()
+        ps.DataLoaderBuilder().with_batch_size(4).with_workers(num=2, processes=True).with_dataset(Slow()).build()
     ),
     "stream": lambda: (
-        DataLoaderBuilder()
+        ps.DataLoaderBuilder()
         .with_batch_size(4)
         .with_workers(num=0)
         .with_dataset(ps.StreamingPreprocessedDataset([{"x": i} for i in range(64)], slow, buffer_size=1))
         .build()
     ),
-    "artifex": lambda: DatasetLoader(Slow(), 4, shuffle=False),
+    "artifex": artifex_loader,
 }
 
 
