@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,10 @@ def test_errors_of_records_and_functions_are_ours(name: str, lines: Path, tmp_pa
         READERS[name](texts.filter(lambda columns: np.ones(2, bool), batched=True), tmp_path / "mask")
     with pytest.raises(ps.UserCodeError, match="ZeroDivisionError"):
         READERS[name](texts.filter(lambda record: 1 / 0), tmp_path / "raises")
+
+
+def test_values_that_datasets_cannot_store_are_named(tmp_path: Path) -> None:
+    """`datasets` says "An error occurred while generating the dataset" alone."""
+    for value in (uuid.UUID(int=1), {"a": 2**63}):
+        with pytest.raises(ps.UsageError, match=r"(?s)values that datasets can store.*(uuid|int|Overflow)"):
+            ps.from_arrays({"x": [value, value], "n": [1, 2]}).to_hf(cache_dir=tmp_path)

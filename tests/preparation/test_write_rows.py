@@ -220,6 +220,8 @@ def test_a_killed_write_of_a_token_store_resumes_with_the_same_bytes(tmp_path: P
     (lambda out: ps.from_arrays({"t/n": [1]}).write(out, "webdataset"), "can end the name of a file"),
     (lambda out: ps.from_arrays({"T": [1], "t": [2]}).write(out, "webdataset"), "a part of its own"),
     (lambda out: ps.from_arrays({"t": np.array([1], "m8[ns]")}).write(out, "webdataset"), "written as .t.json"),
+    (lambda out: ps.from_arrays({"t": np.array([[1, "a"]], object)}).write(out, "webdataset"), "an array of object"),
+    (lambda out: ps.from_arrays({"t": np.array([["a", "b"]])}).write(out, "webdataset"), "an array of <U1"),
     (lambda out: ps.from_arrays({"x": [math.nan]}).write(out, "webdataset"), "nan is no number of JSON"),
     (lambda out: ps.from_arrays({"x": [1.0, math.inf]}).write(out, "jsonl"), "inf is no number of JSON"),
     (lambda out: ps.from_arrays({"x": [{"a": [math.nan]}]}).write(out, "jsonl"), "nan is no number of JSON"),

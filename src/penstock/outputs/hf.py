@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import row
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, UsageError
 from penstock.core.ledger import Ledger
 from penstock.core.optional import need
 from penstock.core.os_errors import storage_errors
@@ -46,7 +46,10 @@ def hf_dataset(definition: Definition, streaming: bool, cache_dir: Any) -> Any:
         except datasets.exceptions.DatasetGenerationError as error:
             if isinstance(error.__cause__, PenstockError | OSError):  # what datasets hides behind "An error occurred"
                 raise error.__cause__ from None
-            raise
+            raise UsageError(
+                "values that datasets can store", got=f"{type(error.__cause__).__name__}: {error.__cause__}"[:200],
+                fix="convert the column with .map(), or leave it out with .drop()",
+            ) from error  # fmt: skip
 
 
 class _Rows:

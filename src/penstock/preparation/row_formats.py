@@ -278,6 +278,8 @@ def _encoded(value: Any, part: str, name: str, number: int) -> bytes:
     if wrong is not None:
         raise _no_part(name, part, wrong, number)
     if ending == "npy":
+        if np.asarray(value).dtype.kind not in "biufc":
+            raise _no_part(name, part, f"an array of {np.asarray(value).dtype}", number)
         sink = io.BytesIO()
         np.save(sink, np.ascontiguousarray(value), allow_pickle=False)
         return sink.getvalue()
