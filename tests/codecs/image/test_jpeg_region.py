@@ -23,6 +23,7 @@ from penstock.codecs.image import jpeg_region
 from penstock.codecs.image.decode import decode
 from penstock.codecs.image.jpeg import height_for, scale_for
 from penstock.codecs.image.jpeg_header import read_header
+from penstock.codecs.image.probe import probe
 from penstock.codecs.image.turbojpeg import VARIABLE, TurboJpeg, load
 from penstock.core.errors import RecordError
 from tests.codecs.image import tiny_jpeg
@@ -155,7 +156,11 @@ def damaged_outcomes(seeds: range) -> list[str | bytes]:
     made = []
     for seed in seeds:
         data = mutated(seed)
-        crop = boxes(97, 150, 1, seed)[0]
+        try:
+            height, width = probe(data).oriented
+        except RecordError:
+            height, width = 97, 150
+        crop = boxes(height, width, 1, seed)[0]
         for check in ("crop", "whole"):
             for strict in (True, False):
                 size = ((8, 8), (30, 20), None)[seed % 3]
