@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+import penstock as ps
 from penstock.core.errors import DataError, FileMissing, StorageError
 from penstock.storage import filesystem, hedge, metrics, object_reader, objects
 from penstock.storage.hedge import Hedger
@@ -47,7 +48,7 @@ def test_all_faults_at_once_are_survived_with_few_extra_requests(fault_proxy, da
     assert counted.bytes >= 500_000 and counted.failures == 0 and counted.wait_seconds > 0
 
 
-@pytest.mark.parametrize("fault", ["refuse", "reset", "stall", "short", "full"])
+@pytest.mark.parametrize("fault", ["refuse", "reset", "stall", "short"])
 def test_one_fault_for_ever_is_a_storage_error_that_names_the_object(fault_proxy, data_url, fault):
     fault_proxy.clear(Faults(**{fault: 1.0}))
     options = fault_proxy.options | QUICK | {"retry_config": QUICK["retry_config"] | {"max_retries": 2}}
@@ -57,6 +58,27 @@ def test_one_fault_for_ever_is_a_storage_error_that_names_the_object(fault_proxy
     assert "tried 3 times" in str(caught.value)
     assert fault_proxy.requests == 3
     assert metrics.since(before)["s3"].failures == 1
+
+
+def test_a_server_that_ignores_ranges_is_asked_for_small_objects_and_refused_for_large_ones(fault_proxy, s3, tmp_path):
+    data = os.urandom((8 << 20) + 1)
+    fault_proxy.clear(Faults(full=1.0))
+    for size in (1000, 8 << 20):
+        url = s3.url(tmp_path.name, str(size))
+        objects.put_new(url, data[:size], s3.options)
+        assert filesystem.read_ranges(url, [(10, 900)], fault_proxy.options) == [data[10:900]]
+    assert fault_proxy.requests == 4
+    objects.put_new(url := s3.url(tmp_path.name, "large"), data, s3.options)
+    with pytest.raises(StorageError, match="a server that answers requests for byte ranges(.|\n)*all 8,388,609 bytes"):
+        filesystem.read_ranges(url, [(10, 900)], fault_proxy.options)
+    assert fault_proxy.requests == 6
+
+
+def test_objects_of_a_server_that_answers_some_ranges_in_full_are_read(unconditional, tmp_path):
+    """rclone answers so where a range is all of an object."""
+    url = unconditional.url(tmp_path.name, "a b", "50%+ü.jsonl")
+    objects.put_new(url, b'{"text": "one"}\n', unconditional.options)
+    assert [row["text"] for row in ps.read_jsonl(url, storage_options=unconditional.options).rows()] == ["one"]
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])

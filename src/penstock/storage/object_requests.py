@@ -25,6 +25,7 @@ from penstock.core.optional import need
 from penstock.storage import fsspec_files, metrics, object_client, retry
 from penstock.storage.retry import BadAnswer
 from penstock.storage.schemes import OBJECTS
+from penstock.storage.sizes import LARGEST
 
 IN_FLIGHT_BYTES = 64 << 20
 _THREADS = 64
@@ -68,6 +69,7 @@ class _Job:
     wrong: list[int] = field(default_factory=list)  # a hash of each answer that failed its check
     seen: list[int] = field(default_factory=list)  # the same of answers without one, where two must agree
     done: bool = False
+    full: bool = False  # the server answered a range with all of the object: it is asked for that
     size: int = 0
 
 
@@ -220,6 +222,7 @@ class _Run:
                 self.start(job, hedged=True)
 
     def failed(self, job: _Job, error: BaseException, *, last: bool = False) -> None:
+        job.full = job.full or "non-partial response" in str(error)
         policy, age = job.bucket.policy, time.monotonic() - job.began
         last = last or policy.ended(job.retries, age)
         if job.running and retry.transient(error) and last:
@@ -269,7 +272,8 @@ def _get_described(obstore: Any, client: Any, job: _Job) -> memoryview:
     """A request whose answer says how large the object is, and which version of it."""
     read = job.read
     wanted: dict[str, Any] = {}
-    if read.stop is not None:
+    part = read.stop is not None and not job.full
+    if part:
         wanted["range"] = (read.start, read.stop)
     if read.tag:
         wanted["if_match"] = f'"{read.tag}"'
@@ -277,6 +281,12 @@ def _get_described(obstore: Any, client: Any, job: _Job) -> memoryview:
     size = int(answer.meta["size"])
     if read.limit is not None and size > read.limit:
         raise DataError(f"a file of at most {read.limit:,} bytes", got=f"{size:,} bytes", where=read.url)
+    if job.full and size > LARGEST:
+        raise StorageError(
+            "a server that answers requests for byte ranges", got=f"all {size:,} bytes for some of them",
+            where=read.url,
+            fix=f"objects of more than {LARGEST:,} bytes are read in parts: use another server, or a copy on disk",
+        )  # fmt: skip
     data = memoryview(answer.bytes())  # the client's own memory: 8 MiB are not copied to look at them
     if read.tag and bare_tag(answer.meta["e_tag"]) != read.tag:  # a store that ignores If-Match
         raise StorageError(
@@ -286,7 +296,9 @@ def _get_described(obstore: Any, client: Any, job: _Job) -> memoryview:
     if read.stop is not None and size < read.stop:
         raise retry.shorter(read.url)
     begin, stop = (0, size) if read.stop is None else (read.start, read.stop)
-    if len(data) != stop - begin or (read.stop is not None and tuple(answer.range) != (begin, stop)):
+    if job.full:
+        data = data[begin:stop]
+    if len(data) != stop - begin or (part and tuple(answer.range) != (begin, stop)):
         raise BadAnswer(f"{len(data)} of {stop - begin} bytes")
     return data
 
