@@ -13,10 +13,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 multiprocessing.set_start_method("forkserver", force=True)
-# pytest too: every worker runs the main module again, which imports it (0.1 s of processor time for each worker)
+# pytest and hypothesis too: every worker runs the main module again, which imports it (0.1 s of processor time for each worker)
 multiprocessing.set_forkserver_preload([
-    "pytest", "torch", "torchdata.stateful_dataloader", "datasets", "penstock.facades.preprocessed.streaming",
-    "penstock.facades.preprocessed.dataset",
+    "pytest", "hypothesis.strategies", "torch", "torchdata.stateful_dataloader", "datasets",
+    "penstock.facades.preprocessed.streaming", "penstock.facades.preprocessed.dataset",
+    "penstock.facades.preprocessed.builder",
 ])  # fmt: skip
 
 
