@@ -13,7 +13,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 multiprocessing.set_start_method("forkserver", force=True)
-# Every worker runs the main module again, which imports pytest, and imports the module of its test: 0.1 s and more each.
+# Every worker runs the main module again, which imports pytest, and the module of its test: 0.1 s and more each.
 multiprocessing.set_forkserver_preload([
     "pytest", "hypothesis.strategies", "torch", "torchdata.stateful_dataloader", "datasets",
     "penstock.facades.preprocessed.streaming", "penstock.facades.preprocessed.dataset",
