@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.batches import MANY_SOURCES, MANY_SOURCES_SECONDS
-from penstock.engine.loader import INLINE_RANGE_BYTES
+from penstock.engine.batches import INLINE_RANGE_BYTES, MANY_SOURCES, MANY_SOURCES_SECONDS
 from penstock.engine.ordered_threads import RANGE_SECONDS
 from penstock.testing import assert_elastic
 

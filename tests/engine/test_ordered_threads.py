@@ -117,6 +117,32 @@ def test_bytes_are_bounded_but_the_next_item_always_comes() -> None:
     assert len(list(run)) == 10, "one item larger than the bound still passes"
 
 
+def test_items_that_grow_while_the_consumer_is_busy_are_bounded() -> None:
+    """The consumer measures nothing meanwhile: ranges of small items that are under way end by themselves."""
+    made: list[int] = []
+
+    def grows(lo: int, hi: int) -> list[bytes]:
+        items = [b"x" * (10 if i < 3000 else 1000) for i in range(lo, hi)]
+        made.extend(map(len, items))
+        return items
+
+    run = make(grows, stop=8000, max_bytes=20_000, size_of=len, per_call=4)
+    taken = 0
+    while len(made) < 2990:
+        taken += len(next(run))
+    time.sleep(0.3)
+    assert sum(made) - taken <= 20_000 + 2 * 4 * 1000, "besides the bound each thread may have computed one call"
+    assert taken + sum(map(len, run)) == 3000 * 10 + 5000 * 1000
+    run.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_items_of_any_sizes_come_in_order_under_a_small_bound(threads: int) -> None:
+    sizes = [10 ** (i * 7919 % 5) for i in range(3000)]
+    run = make(lambda lo, hi: sizes[lo:hi], stop=len(sizes), threads=threads, max_bytes=5000, size_of=lambda size: size)
+    assert list(run) == sizes
+
+
 def test_a_hang_is_reported_with_its_stack() -> None:
     held = threading.Event()
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.sources.block_bytes import MOST_CHUNKS, TableBytes
+from penstock.core.read_budget import OverBudget, at_most
+from penstock.sources.block_bytes import MOST_CHUNKS, TableBytes, spend_rows
 from penstock.sources.parquet import ParquetFiles
 
 TEXTS = ["", "a", None, "bcd", "é" * 500, "x"]
@@ -39,6 +40,20 @@ def test_sizes_of_rows(name: str) -> None:
         sizes = TableBytes([column])
         assert [sizes.of(np.array([row])) for row in range(len(array))] == want
         assert sizes.largest == max(want)
+        counted = [_counted(column, [row]) for row in range(len(array))]
+        assert counted == want and _counted(column, [0, *range(len(array))]) == sum(want) + want[0]
+
+
+def _counted(column: pa.ChunkedArray, rows: list[int]) -> int:
+    """The least budget that these rows fit into."""
+    for size in range(5000):
+        try:
+            with at_most(size):
+                spend_rows([column], np.array(rows))
+            return size
+        except OverBudget:
+            continue
+    raise AssertionError("too many bytes")
 
 
 def test_of_many_chunks_each_is_one_block() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pickle
 
 import datasets
+import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.sources import stream as streams
 from penstock.testing import assert_elastic, assert_exact_resume
 
 
@@ -97,3 +99,22 @@ def test_errors() -> None:
             ps.from_stream(stream)
     with pytest.raises(ps.UsageError, match="buffer= of at least 1"):
         ps.from_stream(numbers, buffer=0)
+
+
+def test_large_records_are_not_all_held() -> None:
+    """Only as many as threads ask back: twice what anybody did, and a few."""
+    source = ps.from_stream(lambda: ({"x": b"1" * (1 << 20 if i > 40 else 1)} for i in range(400)), length=400)
+    for numbers in ([0, 9], [3, 4], *([i] for i in range(10, 300))):
+        source.rows().read(np.array(numbers))
+    leaf = source.definition.origin
+    assert len(leaf._held) == 64 and leaf._bytes == sum(size for _, size in leaf._held.values()) == 64 << 20
+    assert len(leaf.read(np.array([290]))["x"]) == 1 and leaf._passed == 300
+
+
+def test_a_window_of_large_records_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "HELD_BYTES", 1000)
+    rows = ps.from_stream(lambda: ({"x": b"1" * 100, "n": i} for i in range(3000)), length=3000)
+    loader = rows.window_shuffle(300, seed=1).batch(10).to_numpy(threads=2)
+    assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(3000))
+    leaf = loader.definition.origin
+    assert leaf._passed < 2 * 3000 and len(leaf._held) < 1500

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.core.arguments import explained_class
 from penstock.core.errors import UsageError
 from penstock.core.exact import exact_array, one_type
+from penstock.core.held_bytes import held_bytes
 from penstock.core.signals import surface
 
 
@@ -138,16 +139,13 @@ def rows_of(columns: Columns) -> int:
 
 
 def nbytes(columns: Columns) -> int:
-    """Bytes held by the batch, including the contents of str and bytes values."""
+    """Bytes held by the batch, including the contents of objects: text, bytes, arrays, and dicts and lists of them."""
     total = 0
     for column in columns.values():
         total += column.nbytes
         if isinstance(column, np.ndarray) and column.dtype == object:
             values = column.ravel().tolist()
-            sized = (
-                values if {*map(type, values)} <= {str, bytes} else [v for v in values if isinstance(v, str | bytes)]
-            )
-            total += sum(map(len, sized))
+            total += sum(map(len if {*map(type, values)} <= _SIZED else held_bytes, values))
     return total
 
 
@@ -226,6 +224,7 @@ def scatter(parts: Sequence[tuple[NDArray[np.int64], Columns]], rows: int) -> Co
     return {name: out[name] for name in parts[0][1]}
 
 
+_SIZED = {str, bytes}  # whose bytes are their length
 _WIDE_ROW = 1024  # bytes of a row from which copying each part to its place is faster than joining and reordering them
 
 

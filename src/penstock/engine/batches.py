@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.columns import Columns
-from penstock.engine.call_sizes import CallSizes, last_fitting
+from penstock.core.read_budget import OverBudget, at_most
+from penstock.engine.call_sizes import MOST_BYTES, CallSizes, last_fitting
 from penstock.engine.ordered_threads import RANGE_SECONDS
 from penstock.engine.output import Output
 from penstock.engine.rank_rows import positions_in_order, positions_of, rows_by_cost, rows_by_lane
@@ -31,8 +32,9 @@ from penstock.engine.stages import BatchInProgress, Block, KeepRankRows, Part, s
 from penstock.engine.stats import Stats
 from penstock.plan.build import Plan
 from penstock.plan.step_ranges import StepRanges
-from penstock.sources.base import PagedTokens
+from penstock.sources.base import HeldRecords, PagedTokens
 from penstock.steps.picks import Picks
+from penstock.steps.rows import Rows
 
 if TYPE_CHECKING:
     from penstock.steps.planned_batches import PlannedBatches
@@ -44,6 +46,10 @@ LATE_BYTES = 1 << 20  # of a batch that is made by whoever takes it: it fits int
 MANY_SOURCES, MANY_SOURCES_SECONDS = 256, 20e-3  # of a mixture, and the time of one call that reads its batches
 EVEN_BATCHES, OTHER_BATCHES = 1024, 64  # small batches read in one call, where all have one size, and otherwise
 READ_TOKENS = 1 << 19  # of requested pages, read in one call by a thread that makes one batch after the other
+THREADED_RANGE_BYTES = 4 << 20  # small batches are computed together up to this many bytes on threads...
+INLINE_RANGE_BYTES = 8 << 20  # ...and without threads: what was read should still be in the CPU cache on delivery
+CALL_BYTES = 2 * INLINE_RANGE_BYTES  # read in a call of several batches, at most
+WIDER_AFTER = 64  # calls that were bounded by an earlier one that had read too much
 
 
 class _Kept(threading.local):
@@ -66,6 +72,7 @@ class Batches:
         self.before_read: Callable[[int], None] | None = None  # called with the step before which a read ends
         self.requested: Callable[[], int] | None = None  # the first step whose pages nobody has requested yet
         self._sizes = CallSizes(plan.root)
+        self._widest, self._narrow = EVEN_BATCHES, 0  # batches that a call may read, and calls that read that number
         self.stages = stages_of(plan, pad, even)
         self._keep = next((stage for stage in self.stages if isinstance(stage, KeepRankRows)), None)
         self._ids = plan.ids
@@ -104,6 +111,21 @@ class Batches:
         return EVEN_BATCHES if self.plan.root.facts.even else OTHER_BATCHES
 
     @property
+    def one_size(self) -> bool:
+        """Whether all batches are known to have the same number of bytes."""
+        return self.plan.root.facts.even and self.plan.predictable and not self.stages
+
+    def range_bytes(self, threads: int) -> int:
+        """About how many bytes of batches are computed together.
+
+        One batch of a stream: its records can only be read in order, so threads hold what others will ask for.
+        """
+        if not threads:
+            return INLINE_RANGE_BYTES
+        streamed = any(isinstance(leaf.source, HeldRecords) for leaf in self.plan.root.leaves())
+        return 1 if streamed else THREADED_RANGE_BYTES
+
+    @property
     def range_seconds(self) -> float:
         """How long one call may take to read several batches; their bytes are bounded besides."""
         return MANY_SOURCES_SECONDS if self._many_sources else RANGE_SECONDS
@@ -134,7 +156,15 @@ class Batches:
         """Batches [lo, hi), all of one epoch, as the output delivers them; the first of them, as for `read`."""
         parts = self._read_on(lo, hi)
         began = time.perf_counter()
-        made = [self.make(part) for part in parts]
+        if len(parts) == 1 or self.one_size:
+            made = [self.make(part) for part in parts]
+        else:
+            made, size = [], 0
+            for part in parts:
+                made.append(self.make(part))
+                size += self.output.nbytes(made[-1])
+                if size > MOST_BYTES:
+                    break  # the others in another call, once these are delivered
         self.stats.add(0, 0, 0.0, 0.0, time.perf_counter() - began)
         return made
 
@@ -172,16 +202,36 @@ class Batches:
             if stop - lo > 1 and self._sizes.known and self.plan.predictable:
                 fits = last_fitting(lo, stop, partial(self._planned_bytes, block))
                 hi, stop = (hi, stop) if fits == stop else (fits, fits)
+            if stop - lo > self._widest:
+                hi = stop = lo + self._widest
             if self.before_read is not None:
                 self.before_read(stop)
             edges = block.edges[index : stop - block.lo + 1]
             first, last = edges[0], edges[-1]
-            rows = block.read(first, last) if last > first else block.read(block.edges[-1], block.edges[-1] + 1)
+            try:
+                rows = self._read_rows(block, first, last, stop - lo)
+            except OverBudget:
+                self._widest, self._narrow = (stop - lo) // 2, 0
+                continue
             bounds = [edge - first for edge in edges] if first else edges
             parts += map(Part, repeat(rows), bounds, bounds[1:], repeat(block), range(index, stop - block.lo))
             self.stats.add(stop - lo, last - first, time.perf_counter() - began, 0.0, 0.0)
             lo = stop
         return parts
+
+    def _read_rows(self, block: Block, first: int, last: int, steps: int) -> Rows:
+        """Reads rows of several steps; `OverBudget` if they are more bytes than anybody knew before."""
+        if last == first:
+            return block.read(block.edges[-1], block.edges[-1] + 1)
+        if steps == 1 or self.plan.root.facts.even:
+            return block.read(first, last)
+        with at_most(CALL_BYTES, (last - first) // steps):
+            rows = block.read(first, last)
+        if steps == self._widest:
+            self._narrow += 1
+            if self._narrow >= WIDER_AFTER:
+                self._widest, self._narrow = 2 * self._widest, 0
+        return rows
 
     def _planned_bytes(self, block: Block, lo: int, hi: int) -> int:
         return self._sizes.bytes_of(block.picks.rows(slice(block.edges[lo - block.lo], block.edges[hi - block.lo])))

@@ -67,8 +67,6 @@ else:
 Run = Generator[BatchT, None, None]  # the batches of one `for`
 PREFETCH = 3
 MAX_BYTES = 512 << 20
-THREADED_RANGE_BYTES = 4 << 20  # small batches are computed together up to this many bytes on threads...
-INLINE_RANGE_BYTES = 8 << 20  # ...and without threads: what was read should still be in the CPU cache on delivery
 
 
 @explained_class
@@ -451,10 +449,11 @@ class Loader(Provenance, Recorded, Portable, Generic[BatchT]):
                 ahead=self._prefetch,
                 max_bytes=self._max_bytes,
                 size_of=attrgetter("nbytes") if late else self.output.nbytes,
-                range_bytes=THREADED_RANGE_BYTES if threads else INLINE_RANGE_BYTES,
+                range_bytes=work.range_bytes(threads),
                 timeout=self._timeout,
                 per_call=work.per_call,
                 range_seconds=work.range_seconds,
+                one_size=late or work.one_size,
             )
         except LimitError:
             if self._threads is not None:

@@ -6,14 +6,15 @@ Contract. If the code does otherwise, the code is wrong.
   2. Failure: when item k fails, all items before k are delivered first, then the exception is raised. Nothing follows.
   3. Close, drop or interpreter exit: no new range is started, threads end after their current range, results are freed.
   4. Bounds: no range is started while `ahead` items (or one range per thread and two more) or `max_bytes` bytes wait,
-     except the item that is needed next. Sizes are measured: where they differ, or where a user's function makes the
-     items, few are computed in one call, and a thread stops in the middle of its range when they have grown. One item
-     larger than `max_bytes` is computed and delivered alone. Besides this, each thread holds what it computes now.
+     except the item that is needed next. Sizes are measured, by the threads themselves: the consumer may be busy when
+     they grow. Where they differ, or where a user's function makes the items, few are computed in one call, and a
+     thread stops in the middle of its range when too many bytes wait. One item larger than `max_bytes` is computed and
+     delivered alone. Besides this, each thread holds what it computes now.
      A signal that interrupts the consumer's own thread while it computes is raised at once; nothing is delivered first.
   5. A thread that dies or stalls is reported with its stack. The consumer never waits for it without a limit.
 
-The consumer does all bookkeeping: it puts ranges into one queue and takes results from another. So there is no lock,
-and a range costs the trainer two calls into C.
+The consumer does all bookkeeping but that of bytes: it puts ranges into one queue and takes results from another. So
+there is no lock, and a range costs the trainer two calls into C.
 """
 
 from __future__ import annotations
@@ -48,18 +49,31 @@ Items = Sequence[Any] | NDArray[Any]
 Compute = Callable[[int, int], Items]
 
 
+class _Sizes(NamedTuple):
+    """Bytes of some items together, of the smallest and of the largest."""
+
+    total: int = 0
+    least: int = 0
+    most: int = 0
+
+    def __add__(self, other: _Sizes) -> _Sizes:  # type: ignore[override]
+        least = min(self.least, other.least) if self.total else other.least
+        return _Sizes(self.total + other.total, least, max(self.most, other.most))
+
+
 class _Result(NamedTuple):
     lo: int
     hi: int
     items: Items
     seconds: float
     error: BaseException | None
+    sizes: _Sizes = _Sizes()
 
 
 class _Queues:
     """What the consumer and the threads share. Holds no reference to the consumer, so a dropped one is collected."""
 
-    def __init__(self, compute: Compute) -> None:
+    def __init__(self, compute: Compute, threads: int, size_of: Callable[[Any], int], one_size: bool) -> None:
         self.compute = compute
         self.todo: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
         self.done: SimpleQueue[_Result] = SimpleQueue()
@@ -71,17 +85,34 @@ class _Queues:
         self.taken = 0  # items delivered to the consumer, as of its last range
         self.ahead_of: Callable[[int], int] | None = None  # how far an item is ahead of a consumer in another process
         self.known_bytes: Callable[[], int] | None = None  # the size of an item that another process has measured
-        self.max_bytes = self.item_bytes = 0
+        self.max_bytes = self.most_held = self.item_bytes = 0
+        self.made = [0] * threads  # bytes of all items that each thread has computed; nobody else writes there
+        self.delivered = 0  # bytes of those that the consumer has taken
         self.moved = Condition()
-        self.size_of: Callable[[Any], int] = sys.getsizeof
+        self.size_of, self.one_size = size_of, one_size
         self.range_bytes = 0
 
     def may_start(self, item: int) -> bool:
         """Whether the bytes of the items up to this one fit into the bound."""
+        ahead = item - self.taken
+        if ahead and sum(self.made) - self.delivered + self.item_bytes > self.most_held:
+            return False
         if self.ahead_of is None or self.known_bytes is None:
-            return item - self.taken < self.window
+            return ahead < self.window
         size = max(self.item_bytes, self.known_bytes())
         return self.ahead_of(item) < (max(1, self.max_bytes // size) if size else 1)
+
+    def measured(self, result: _Result) -> _Result:
+        """With the sizes of its items; of items of one size only the first and the last are looked at."""
+        items, count = result.items, len(result.items)
+        if not count:
+            return result
+        if self.one_size and count > 1:
+            first, last = self.size_of(items[0]), self.size_of(items[-1])
+            most = max(first, last)
+            return result._replace(sizes=_Sizes(count * most, min(first, last), most))
+        sizes = [*map(self.size_of, items)]
+        return result._replace(sizes=_Sizes(sum(sizes), min(sizes), max(sizes)))
 
     def wait_to_start(self, item: int) -> bool:
         """Waits until an item may be started; False if it never will."""
@@ -131,10 +162,12 @@ class OrderedThreads:
         eager: bool = True,
         per_call: int = RANGE_ITEMS,
         range_seconds: float = RANGE_SECONDS,
+        one_size: bool = False,
         ahead_of: Callable[[int], int] | None = None,
         known_bytes: Callable[[], int] | None = None,
+        most_held: int | None = None,
     ) -> None:
-        self._compute, self._size_of = compute, size_of
+        self._compute = compute
         self._next, self._stop = start, stop
         self._taken = start  # items delivered to the consumer
         self._ahead, self._max_bytes, self._timeout = ahead, max_bytes, timeout
@@ -150,14 +183,16 @@ class OrderedThreads:
         self._items: Items = ()
         self._place = 0
         self._error: BaseException | None = None
-        self._queues = _Queues(compute)
+        self._queues = _Queues(compute, threads, size_of, one_size)
         self._queues.taken, self._queues.ahead_of = start, ahead_of
         if ahead_of is None:  # until the size of an item is known, one for each thread
             self._queues.window = max(1, threads)
         self._queues.max_bytes, self._queues.known_bytes = max_bytes, known_bytes
-        self._queues.size_of, self._queues.range_bytes = size_of, range_bytes
+        self._queues.most_held = max_bytes if most_held is None else most_held
+        self._queues.range_bytes = range_bytes
+        self._in_hand = 0  # bytes of the result that is being delivered
         self._threads = [
-            threading.Thread(target=_run_thread, args=(self._queues,), name=f"penstock-{i}", daemon=True)
+            threading.Thread(target=_run_thread, args=(self._queues, i), name=f"penstock-{i}", daemon=True)
             for i in range(threads)
         ]
         _open.add(self)
@@ -209,14 +244,18 @@ class OrderedThreads:
         if self._closed or (self._stop is not None and self._taken >= self._stop):
             self.close()
             raise StopIteration
+        self._queues.delivered += self._in_hand
+        self._in_hand = 0
         if self._threads:
             result = self._wait()
         else:
             lo, hi = self._next_range()
             result = _compute_range(self._compute, lo, min(hi, lo + self._queues.per_call), inline=True)
+            result = self._queues.measured(result)
             self._next = result.hi
             self._tune(result)
         self._items, self._place, self._error = result.items, 0, result.error
+        self._in_hand = result.sizes.total
         self._queues.taken = self._taken
         if result.error is not None:
             self._queues.over = True
@@ -301,13 +340,12 @@ class OrderedThreads:
 
     def _tune(self, result: _Result) -> None:
         """Adapts the number of items per range to the size and time of one result."""
-        count = len(result.items)
+        count, sizes = len(result.items), result.sizes
         if result.error is not None or not count:
             return
-        first, last = self._size_of(result.items[0]), self._size_of(result.items[-1])
-        before = self._item_bytes or first
-        self._even = self._even and first == last == before
-        self._item_bytes = max(first, last, before - (before >> 3))  # what was large lately may be so again
+        before = self._item_bytes or sizes.most
+        self._even = self._even and sizes.least == sizes.most == before
+        self._item_bytes = max(sizes.most, before - (before >> 3))  # what was large lately may be so again
         self._queues.item_bytes = self._item_bytes
         self._queues.window = max(1, self._max_bytes // max(1, self._item_bytes))
         seconds = result.seconds / count
@@ -376,12 +414,12 @@ def _one_by_one(compute: Compute, lo: int, hi: int, first_error: BaseException) 
     return items, first_error
 
 
-def _run_thread(queues: _Queues) -> None:
+def _run_thread(queues: _Queues, number: int) -> None:
     """What a thread runs."""
     me = threading.get_ident()
     while (range_ := queues.todo.get()) is not None and not queues.over:
         queues.busy[me] = range_
-        for result in _results(queues, *range_):
+        for result in _results(queues, number, *range_):
             if queues.over:
                 break
             queues.done.put(result)
@@ -391,30 +429,31 @@ def _run_thread(queues: _Queues) -> None:
             return
 
 
-def _results(queues: _Queues, lo: int, hi: int) -> Iterator[_Result]:
+def _results(queues: _Queues, number: int, lo: int, hi: int) -> Iterator[_Result]:
     """Computes a range in calls of few items; hands over what it has before it waits, and when that is enough."""
     held: list[Any] = []
-    began, seconds, size = lo, 0.0, 0
+    began, seconds, sizes = lo, 0.0, _Sizes()
     while lo < hi:
         if not queues.may_start(lo):
             if held:
-                yield _Result(began, lo, held, seconds, None)
-                held, began, seconds, size = [], lo, 0.0, 0
+                yield _Result(began, lo, held, seconds, None, sizes)
+                held, began, seconds, sizes = [], lo, 0.0, _Sizes()
             if not queues.wait_to_start(lo):
                 return
-        result = _compute_range(queues.compute, lo, min(hi, lo + queues.per_call))
+        result = queues.measured(_compute_range(queues.compute, lo, min(hi, lo + queues.per_call)))
+        queues.made[number] += result.sizes.total
         stop = result.hi
         if not held and (stop == hi or result.error is not None):
             yield result
             return
         held.extend(result.items)
         seconds += result.seconds
+        sizes += result.sizes
         if result.error is not None or stop == hi:
-            yield _Result(began, stop, held, seconds, result.error)
+            yield _Result(began, stop, held, seconds, result.error, sizes)
             return
         lo = stop
-        size += sum(map(queues.size_of, result.items))
         del result
-        if size >= queues.range_bytes:
-            yield _Result(began, lo, held, seconds, None)
-            held, began, seconds, size = [], lo, 0.0, 0
+        if sizes.total >= queues.range_bytes:
+            yield _Result(began, lo, held, seconds, None, sizes)
+            held, began, seconds, sizes = [], lo, 0.0, _Sizes()

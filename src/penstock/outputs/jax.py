@@ -15,11 +15,12 @@ import numpy as np
 from penstock.core.buffers import Aligned, Buffers
 from penstock.core.columns import Columns, Compact, Ragged
 from penstock.core.errors import UsageError
+from penstock.core.held_bytes import held_bytes
 from penstock.core.optional import need
 from penstock.engine.output import Output
 from penstock.outputs.arrays import narrowed
 from penstock.outputs.floats import cast_floats, ids_dtype, numpy_floats
-from penstock.outputs.jax_batch import jax_batch
+from penstock.outputs.jax_batch import JaxBatch, jax_batch
 from penstock.outputs.numpy import widened
 from penstock.outputs.objects import NUMBERS, flat, holds_numbers, lengths_of, nested, resolved
 from penstock.plan.branches import Combined
@@ -177,7 +178,7 @@ class JaxOutput(Output):
         return known
 
     def nbytes(self, batch: dict[str, Any]) -> int:
-        return sum(self.nbytes(value) if isinstance(value, dict) else int(value.nbytes) for value in batch.values())
+        return held_bytes(batch) + (held_bytes(batch.side) if isinstance(batch, JaxBatch) else 0)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("jax", "_quick", "_programs")}

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.core.buffers import Buffers
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import UsageError
+from penstock.core.held_bytes import held_bytes
 from penstock.core.optional import need
 from penstock.engine.output import Output
 from penstock.outputs.floats import check_range, floats_name, ids_dtype
@@ -129,7 +130,7 @@ class TorchOutput(Output):
         }
 
     def nbytes(self, batch: dict[str, Any]) -> int:
-        return sum(_bytes(value) for value in batch.values())
+        return held_bytes(batch)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("torch", "_from_numpy")}
@@ -137,9 +138,3 @@ class TorchOutput(Output):
     def __setstate__(self, state: dict[str, Any]) -> None:
         torch = need("torch", extra="torch")
         self.__dict__.update(state, torch=torch, _from_numpy=torch.from_numpy)
-
-
-def _bytes(value: Any) -> int:
-    if isinstance(value, dict):
-        return sum(map(_bytes, value.values()))
-    return len(value) * 64 if isinstance(value, list) else int(value.nbytes)

@@ -99,7 +99,7 @@ def from_stream(
         columns: as in `from_dataset`.
         length: the number of records; by default one pass counts them.
         version: names the content for the fingerprint, which otherwise knows the function's code only.
-        buffer: records that are held, for threads that ask out of order.
+        buffer: records that are held, for threads that ask out of order; fewer where they are more than 64 MiB.
         on_error, budget: as in `read_text`.
 
     >>> def numbers():

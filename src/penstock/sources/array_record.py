@@ -17,6 +17,7 @@ from penstock.core.columns import Columns, strings
 from penstock.core.errors import BadRecords, DataError, RecordError
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.optional import need
+from penstock.core.read_budget import pieces, spend
 from penstock.core.signals import surface
 from penstock.sources import splits
 from penstock.sources.formats import FORMATS, Options
@@ -85,7 +86,8 @@ class ArrayRecordFiles:
         for file, rows in by_file.items():
             filesystem.check_unchanged(self.paths[file], self.stamps[file])
             places = [self._place(numbers[row])[1] for row in rows]
-            for row, data in zip(rows, self._records(file, places), strict=True):
+            found = self._records(file, places)
+            for row, data in zip(rows, found, strict=True):
                 if isinstance(data, bytes) and len(data) <= self.limits.record_bytes:
                     out[row] = data
                 else:
@@ -97,7 +99,12 @@ class ArrayRecordFiles:
     def _records(self, file: int, places: list[int]) -> list[Any]:
         """The records, or the error in the place of one that cannot be read."""
         try:
-            return list(self._file(file).__getitems__(places))
+            opened, found = self._file(file), list[Any]()
+            for some in pieces(places):
+                records = opened.__getitems__(some)
+                spend(sum(map(len, records)))
+                found += records
+            return found
         except Exception as error:
             surface(error)
             if len(places) == 1:

@@ -24,7 +24,7 @@ from penstock.core.optional import need
 from penstock.core.signals import surface
 from penstock.order.lru_cache import LruCache
 from penstock.sources import arrow, arrow_views, splits
-from penstock.sources.block_bytes import BlockBytes, SizedByBlocks
+from penstock.sources.block_bytes import BlockBytes, SizedByBlocks, take_rows
 from penstock.sources.formats import FORMATS, Options
 from penstock.sources.row_texts import RowTexts
 from penstock.storage import filesystem
@@ -148,7 +148,7 @@ class ArrowFiles(SizedByBlocks, RowTexts):
                 errors += [self._bad(int(indices[p]), int(p), error.expected, error.got) for p in places]
                 continue
             with _naming(self.paths[int(self._files[number])]):
-                rows = table.take(indices[places] - self._firsts[number])
+                rows = take_rows(table, indices[places] - self._firsts[number])
                 columns, bad = arrow.to_columns(rows, self.kinds)
             errors += [self._bad(int(indices[places[r]]), int(places[r]), expected, got) for r, expected, got in bad]
             parts.append((places, columns))

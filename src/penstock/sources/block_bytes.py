@@ -1,7 +1,8 @@
 """How many bytes rows of tables are, before they are read: by the sizes of row groups, record batches or runs of rows.
 
 A row counts as much as the others of its block. Of tables in memory or mapped, a block is a run of rows, in small ones
-a single row; of Arrow and Parquet files it is a record batch or a row group.
+a single row; of Arrow and Parquet files it is a record batch or a row group. Once such a block is in memory, its
+offsets say how many bytes each row is: `spend_rows`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.optional import need
+from penstock.core.read_budget import counted, spend
 
 I64 = NDArray[np.int64]
 MOST_RUNS = 1 << 16
@@ -76,6 +78,28 @@ class TableBytes:
     def of(self, rows: I64) -> int:
         """The bytes of these rows together."""
         return sum(column.of(rows) for column in self._columns)
+
+
+def take_rows(table: Any, rows: I64) -> Any:
+    """These rows of a table, whose bytes are counted first."""
+    spend_rows(table.columns, rows)
+    return table.take(rows)
+
+
+def spend_rows(columns: Iterable[Any], rows: I64) -> None:
+    """Counts the bytes of rows that are about to be taken from these columns, see `core.read_budget`."""
+    if counted():
+        spend(sum(_of_rows(column, rows) for column in columns))
+
+
+def _of_rows(column: Any, rows: I64) -> int:
+    if not hasattr(column, "chunks"):
+        return int((_bytes_before(column, rows + 1) - _bytes_before(column, rows)).sum())
+    if column.num_chunks == 1:
+        return _of_rows(column.chunk(0), rows)
+    firsts = np.cumsum([0, *map(len, column.chunks)])
+    chunks = np.searchsorted(firsts, rows, side="right") - 1
+    return sum(_of_rows(column.chunk(i), rows[chunks == i] - firsts[i]) for i in np.unique(chunks).tolist())
 
 
 def _of_column(column: Any) -> BlockBytes:

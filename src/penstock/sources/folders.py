@@ -20,6 +20,7 @@ from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
 from penstock.core.os_errors import storage_errors
+from penstock.core.read_budget import spend
 from penstock.sources import media_objects, media_paths, splits
 from penstock.sources.file_listing import FileSizes, Run, list_files
 from penstock.sources.formats import AUDIO_SUFFIXES, IMAGE_SUFFIXES, VIDEO_SUFFIXES
@@ -122,6 +123,7 @@ class MediaFolder:
         for row, path in enumerate(paths):
             try:
                 datas.append(self._bytes(path, arena, ahead))
+                spend(len(datas[-1]))
             except RecordError as error:
                 error.row = row
                 errors.append(error)

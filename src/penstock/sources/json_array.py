@@ -17,6 +17,7 @@ from penstock.core import hashing
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, DataError, LimitError, RecordError, UsageError
 from penstock.core.limits import LIMITS, Limits
+from penstock.core.read_budget import spend_held
 from penstock.sources import compressed, json_fields, splits
 from penstock.sources.cutting import BOM
 from penstock.sources.formats import FORMATS, Options
@@ -125,6 +126,7 @@ class JsonArrays(RowTexts):
                 bad.append(error)
         if bad:
             raise BadRecords(bad)
+        spend_held(rows)
         return json_fields.to_columns(rows, self.types)
 
     def _values(self, record: Any, where: str) -> list[Any]:

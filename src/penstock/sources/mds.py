@@ -16,6 +16,7 @@ from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
+from penstock.core.read_budget import spend
 from penstock.sources.block_reads import BlockFacts
 from penstock.sources.formats import Options
 from penstock.sources.mds_encodings import Encoding, encoding_of
@@ -124,6 +125,7 @@ class MDSDataset:
             got = f"{int(stops[row] - starts[row]):,} bytes"
             errors.append(RecordError(expected, got=got, where=where, fix=fix, row=row))
         places = {shard: [self.files.shards[shard].names.index(name) for name in names] for shard in used}
+        spend(int((stops - starts)[small].sum()))
         blobs = self.files.read(shards[small], starts[small], stops[small])
         for row, blob in zip(small.tolist(), blobs, strict=True):
             shard = int(shards[row])

@@ -294,7 +294,7 @@ class ParquetFiles(parquet_reads.SizedGroups):
                 errors += [self._bad_row(loaded, int(indices[place]), int(place)) for place in places]
                 continue
             with naming(self.paths[int(self._files[group])]):
-                table = loaded.take(indices[places] - self._firsts[group])
+                table = parquet_reads.take_rows(loaded, indices[places] - self._firsts[group])
                 columns, bad = arrow.to_columns(table, self.kinds)
             errors += [self._bad_value(indices, int(places[row]), expected, got) for row, expected, got in bad]
             parts.append((places, columns))

@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.limits import Limits
-from penstock.sources.block_bytes import BlockBytes, SizedByBlocks
+from penstock.sources.block_bytes import BlockBytes, SizedByBlocks, take_rows
 from penstock.sources.block_reads import BlockFacts
 from penstock.sources.kept_groups import KeptGroups
 from penstock.sources.parquet_damage import damaged
 from penstock.sources.parquet_remote import Footers, together
 from penstock.sources.scattered_rows import MEMORY_BYTES, TOGETHER, stores_rows
 from penstock.storage import filesystem
+
+__all__ = ["DecodedFiles", "ParquetFetcher", "SizedGroups", "block_facts", "take_rows"]
 
 I64 = NDArray[np.int64]
 _MOST_DECODED = 1 << 40  # bytes of a column chunk; more is a lie of the footer

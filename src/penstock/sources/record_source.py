@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from penstock.core import hashing
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.read_budget import pieces, spend_held
 from penstock.core.signals import surface
 from penstock.sources import record_fields
 from penstock.sources.arrays import Arrays
@@ -77,6 +78,8 @@ class RecordSource:
             try:
                 record = self._item(number, row) if found is None else found[row]
                 rows.append(self._record(record, number, row))
+                if found is None:
+                    spend_held(rows[-1])
             except RecordError as error:
                 bad.append(error)
         if bad:
@@ -97,18 +100,22 @@ class RecordSource:
         """All records in one call; None if the dataset has none for that, or if it fails: one by one names the bad."""
         if not numbers or not isinstance(self.items, ManyItems):
             return None
-        try:
-            found = self.items.__getitems__(numbers)
-        except Exception as error:  # the user's own class
-            surface(error)
-            return None
-        if not isinstance(found, Sequence) or len(found) != len(numbers):
-            got = f"{len(found)} records" if isinstance(found, Sequence) else type(found).__name__
-            raise UsageError(
-                f"a list of {len(numbers)} records from __getitems__({len(numbers)} numbers)",
-                got=got, where=type(self.items).__name__, fix="return one record for each number, in their order",
-            )  # fmt: skip
-        return found
+        records: list[Any] = []
+        for some in pieces(numbers):
+            try:
+                found = self.items.__getitems__(some)
+            except Exception as error:  # the user's own class
+                surface(error)
+                return None
+            if not isinstance(found, Sequence) or len(found) != len(some):
+                got = f"{len(found)} records" if isinstance(found, Sequence) else type(found).__name__
+                raise UsageError(
+                    f"a list of {len(some)} records from __getitems__({len(some)} numbers)",
+                    got=got, where=type(self.items).__name__, fix="return one record for each number, in their order",
+                )  # fmt: skip
+            records += found
+            spend_held([*found])
+        return records
 
     def _item(self, number: int, row: int) -> Any:
         try:

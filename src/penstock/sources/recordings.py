@@ -18,6 +18,7 @@ from penstock.codecs.audio.probe import probe
 from penstock.codecs.audio.resample import resampled_length
 from penstock.core.columns import Columns, Ragged
 from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.read_budget import spend
 from penstock.sources.folders import AudioFolder, Labels, Paths
 from penstock.sources.media_objects import groups
 
@@ -56,6 +57,7 @@ class Recordings(AudioFolder):
                 full = self.place(path)
                 data = self._bytes(path, None, ahead) if self.objects else full
                 rows.append(decode(data, sample_rate=self.sample_rate, where=full, limits=self.limits))
+                spend(rows[-1].nbytes)
             except RecordError as error:
                 error.row = row
                 errors.append(error)

@@ -23,6 +23,7 @@ from penstock.core.errors import StoreError
 from penstock.core.optional import need
 from penstock.sources import arrow_buffers
 from penstock.sources.arrow_buffers import I64, NotStored
+from penstock.sources.block_bytes import spend_rows
 from penstock.sources.growing_buffer import GrowingBuffer
 from penstock.storage.sizes import PAGE
 
@@ -48,6 +49,7 @@ class StoredRows:
             self._pages.check_ends()
             if not self._pages.verified:
                 self._verify(rows, self._pages)
+        spend_rows(self._arrays.values(), rows)
         chosen = pa.array(rows)
         return pa.Table.from_arrays([array.take(chosen) for array in self._arrays.values()], list(self._arrays))
 

@@ -2,8 +2,9 @@
 
 The promise is narrower than that of a source with random access. The stream must give the same records each time that
 it is read. Record n is reached by reading over the n before it, so resuming costs that replay, and every rank reads the
-full stream and keeps its own rows. The last records are held, for threads that ask a little out of order; an order far
-from the stream's own (`.shuffle()` without a window) is refused, since each row would read the stream again.
+full stream and keeps its own rows. The last records are held, for threads that ask a little out of order: fewer where
+they are large, but twice as many as anybody has asked back. An order far from the stream's own (`.shuffle()` without a
+window) is refused, since each row would read the stream again.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from penstock.core import hashing
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, DataError, RecordError, UsageError, UserCodeError
 from penstock.core.function_id import code_id
+from penstock.core.held_bytes import held_bytes
+from penstock.core.read_budget import spend_held
 from penstock.core.signals import surface
 from penstock.sources import record_fields
 from penstock.sources.record_fields import FieldError, FieldType
 from penstock.sources.records import data_kind
 
+HELD_BYTES, LEAST_HELD = 64 << 20, 64  # records beyond this number are held up to these bytes
 _SPARE_PASSES = 8  # over the stream, before reading it again and again is refused
 
 
@@ -65,7 +69,8 @@ class StreamSource:
 
     def _fresh(self) -> None:
         self._lock = threading.Lock()
-        self._held: OrderedDict[int, Any] = OrderedDict()
+        self._held: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # with their bytes
+        self._bytes, self._back = 0, 0  # of all that are held; the most records that anybody has asked back
         self._records: Iterator[Any] | None = None
         self._next = self._passed = self._asked = 0
 
@@ -96,12 +101,16 @@ class StreamSource:
         """The records with these numbers; the stream is read from the front again for one that has gone by."""
         with self._lock:
             self._asked += len(numbers)
-            found = {number: self._one(number) for number in sorted(set(numbers))}
+            found = {}
+            for number in sorted(set(numbers)):
+                self._back = max(self._back, self._next - number)
+                found[number] = self._one(number)
+                spend_held(found[number])
         return [found[number] for number in numbers]
 
     def _one(self, number: int) -> Any:
         if number in self._held:
-            return self._held[number]
+            return self._held[number][0]
         if self._records is None or number < self._next:
             self._records, self._next = self._begin(), 0
         while True:
@@ -129,12 +138,18 @@ class StreamSource:
                     "a record from the stream", got=f"{type(error).__name__}: {str(error)[:300]}",
                     where=f"record {self._next} of the stream", fix="fix the function, or leave such records out in it",
                 ) from error  # fmt: skip
-            self._held[self._next] = record
-            self._next += 1
-            while len(self._held) > self.buffer:
-                self._held.popitem(last=False)
+            self._hold(record)
             if self._next > number:
                 return record
+
+    def _hold(self, record: Any) -> None:
+        size = held_bytes(record)
+        self._bytes += size - self._held.pop(self._next, (None, 0))[1]
+        self._held[self._next] = record, size
+        self._next += 1
+        least = max(LEAST_HELD, 2 * self._back)
+        while len(self._held) > self.buffer or (self._bytes > HELD_BYTES and len(self._held) > least):
+            self._bytes -= self._held.popitem(last=False)[1][1]
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         numbers = np.asarray(indices, np.int64).tolist()
@@ -178,7 +193,7 @@ class StreamSource:
         return {"record": int(index)}
 
     def __getstate__(self) -> dict[str, Any]:
-        gone = ("_lock", "_held", "_records", "_next", "_passed", "_asked")
+        gone = ("_lock", "_held", "_bytes", "_back", "_records", "_next", "_passed", "_asked")
         return {name: value for name, value in self.__dict__.items() if name not in gone}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

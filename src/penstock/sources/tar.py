@@ -24,6 +24,7 @@ from penstock.core.columns import Columns, strings
 from penstock.core.errors import BadRecords, DataError, RecordError, StorageError, UsageError
 from penstock.core.hashing import content_id
 from penstock.core.limits import LIMITS, Limits
+from penstock.core.read_budget import spend
 from penstock.sources import splits
 from penstock.sources.formats import FORMATS
 from penstock.sources.names import Names
@@ -212,6 +213,7 @@ class TarShards:
             errors.append(RecordError("parts of a record side by side", got="far apart", where=where, row=row))
         rows, members, starts, stops = rows[~far], members[~far], starts[~far], stops[~far]
         begins = starts[:, None]
+        spend(int((stops - starts).sum()))
         heads, offsets = (index.starts[members] - begins).tolist(), (index.offsets[members] - begins).tolist()
         sizes, head_hashes = index.sizes[members].tolist(), index.head_hashes[members].tolist()
         hashes = index.hashes[members].tolist()

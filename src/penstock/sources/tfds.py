@@ -23,6 +23,7 @@ from penstock.core import hashing
 from penstock.core.columns import Column, Columns, Ragged, stack, strings
 from penstock.core.errors import BadRecords, DataError, FileMissing, PenstockError, RecordError, StoreError, UsageError
 from penstock.core.optional import need
+from penstock.core.read_budget import pieces, spend_held
 from penstock.core.signals import surface
 from penstock.sources.array_record import ArrayRecordFiles
 from penstock.sources.formats import Options
@@ -138,6 +139,7 @@ class TFDSource:
         for row, (number, data) in enumerate(zip(asked, self._bytes(asked), strict=True)):
             try:
                 rows.append(self._decode(data))
+                spend_held(rows[-1])
             except Exception as error:  # whatever its decoders raise, the record is bad
                 surface(error)
                 bad.append(self._bad(row, int(number), error))
@@ -150,7 +152,12 @@ class TFDSource:
         numbers = [int(i) for i in asked]
         try:
             with naming(str(self.info.data_dir)):
-                return list(self._raw.__getitems__(numbers)) if numbers else []
+                found = list[Any]()
+                for some in pieces(numbers):
+                    records = self._raw.__getitems__(some)
+                    spend_held([*records])
+                    found += records
+                return found
         except StoreError:  # a file was cut: no record's fault
             raise
         except DataError as error:

@@ -20,6 +20,7 @@ from penstock.codecs.audio.probe import AudioInfo, probe
 from penstock.core import randomness
 from penstock.core.columns import Columns, Ragged, strings
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
+from penstock.core.read_budget import spend
 from penstock.steps.audio_cuts import Cut, cut_of
 from penstock.steps.base import Context, Extent, column_field
 from penstock.steps.media import DecodedMedia, Media, MediaStep
@@ -135,6 +136,7 @@ class DecodeAudio(MediaStep):
             try:
                 cut = None if self.cut is None else cut_of(columns, self.cut, row)
                 rows.append(self._one(media, keys[row : row + 1], cut))
+                spend(rows[-1].nbytes)
             except RecordError as error:
                 error.row = row
                 errors.append(error.with_traceback(None))  # its frames would keep what was decoded so far

@@ -30,6 +30,7 @@ from penstock.core import randomness
 from penstock.core.buffers import Buffers
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, PenstockError, RecordError, UsageError
+from penstock.core.read_budget import spend
 from penstock.sources.folders import FilePath, ImageFolder
 from penstock.steps.base import Context, Extent, column_field
 from penstock.steps.image_points import Placement, moved_columns
@@ -276,6 +277,7 @@ class DecodeImages(MediaStep):
         for row, media in enumerate(medias):
             try:
                 data = read_whole(media, self.limits) if isinstance(media, FilePath) else media
+                spend(len(data) if isinstance(media, FilePath) else 0)
                 infos.append(probe_picture(data, limits=self.limits))
                 datas.append(data)
             except RecordError as error:

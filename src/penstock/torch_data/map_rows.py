@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.held_bytes import held_bytes
 from penstock.core.pickling import with_functions
 from penstock.core.randomness import U64
 from penstock.engine.loader import Loader
 from penstock.engine.row_loader import RowBatches, row_definition
 from penstock.order.shard import equal_rows
 from penstock.torch_data.epoch_collate import EpochCollate, EpochRows, SentCollate
-from penstock.torch_data.framework import pinned, torch
+from penstock.torch_data.framework import pinned
 from penstock.torch_data.loaders import CoreDataLoader, CoreSampler
 from penstock.torch_data.user_objects import is_random, rows_of
 
@@ -64,7 +65,7 @@ class DatasetRows:
 
     def output(self, epoch: int) -> RowBatches:
         """What makes the batches of an epoch; only random collate functions depend on it."""
-        return RowBatches(partial(_make, self, self.first(epoch)), _nbytes)
+        return RowBatches(partial(_make, self, self.first(epoch)), held_bytes)
 
     def first(self, epoch: int) -> int:
         """What is added to the row numbers of an epoch: see `epoch_collate`."""
@@ -112,14 +113,6 @@ def _at(loader: Loader, step: int, output: RowBatches) -> Any:
         return loader.batch_at(step)
     finally:
         loader.output = kept
-
-
-def _nbytes(batch: Any) -> int:
-    if isinstance(batch, torch.Tensor | np.ndarray):
-        return int(batch.nbytes)
-    if isinstance(batch, dict):
-        return sum(map(_nbytes, batch.values()))
-    return sum(map(_nbytes, batch)) if isinstance(batch, list | tuple) else 64
 
 
 def map_dataloader(

@@ -153,6 +153,9 @@ def _compute(
         size_of=nbytes,
         per_call=work.per_call,
         range_seconds=work.range_seconds,
+        range_bytes=work.range_bytes(job.threads),
+        one_size=work.one_size,
+        most_held=job.max_bytes,
         ahead_of=lambda j: mine.first + j * mine.every - int(writer.ring.consumer[0]),
         known_bytes=lambda: int(writer.ring.consumer[1]),
     )
