@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -61,3 +62,19 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.array_record").write_bytes(b"")
     with pytest.raises(ps.DataError, match=r"empty\.array_record"):
         ps.read_array_record(tmp_path / "empty.array_record")
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    """Its reader then returns records that are empty, without an error."""
+    path = write(tmp_path / "a.array_record", 4000)
+    source = ps.read_array_record(path).definition.origin
+    assert len(source.read(np.array([0]))["bytes"][0])
+    records = source._records
+
+    def cut(file: int, places: list[int]) -> list[bytes]:
+        os.truncate(path, 0)
+        return records(file, places)
+
+    source._records = cut
+    with pytest.raises(ps.DataError, match="the file as it was when it was opened"):
+        source.read(np.array([3990]))

@@ -227,6 +227,25 @@ def test_an_array_record_file_that_is_cut_is_no_bad_record(folder: Path, tmp_pat
     assert loader.ledger.total == 0
 
 
+def test_an_array_record_file_that_is_cut_while_it_is_read(folder: Path, tmp_path: Path) -> None:
+    """Its reader then returns records that are empty, without an error."""
+    out = tmp_path / "penstock_toy" / "en" / "1.0.0"
+    shutil.copytree(folder, out)
+    file = next(out.glob("*train*array_record*"))
+    source = ps.from_tfds(out, split="train").definition.origin
+    raw, last = source._raw, len(source) - 1
+    assert len(source.read(np.array([0]))) == len(source.columns)
+
+    class Cut:
+        def __getitems__(self, numbers: list[int]) -> list[bytes]:
+            os.truncate(file, 0)
+            return list(raw.__getitems__(numbers))
+
+    source._raw = Cut()
+    with pytest.raises(StoreError, match="as it was when it was opened"):
+        source.read(np.array([last]))
+
+
 def test_names_resolve(data_dir: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 

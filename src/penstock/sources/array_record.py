@@ -87,6 +87,7 @@ class ArrayRecordFiles:
             filesystem.check_unchanged(self.paths[file], self.stamps[file])
             places = [self._place(numbers[row])[1] for row in rows]
             found = self._records(file, places)
+            filesystem.check_unchanged(self.paths[file], self.stamps[file])  # of a file cut meanwhile records are empty
             for row, data in zip(rows, found, strict=True):
                 if isinstance(data, bytes) and len(data) <= self.limits.record_bytes:
                     out[row] = data

@@ -29,6 +29,7 @@ from penstock.sources.array_record import ArrayRecordFiles
 from penstock.sources.formats import Options
 from penstock.sources.tfds_folders import prepared_folder
 from penstock.sources.tfrecord import RecordFiles
+from penstock.storage import filesystem
 from penstock.storage.file_ids import file_id
 from penstock.storage.filesystem import local_only
 from penstock.store.doctable import check_range
@@ -120,6 +121,9 @@ class TFDSource:
             )
         self._decoders = {name: tfds.decode.SkipDecoding() for name in self._skipped} or None
         self._size, self._id = len(raw), ""
+        spans = self._spans()
+        self._files = [(path, filesystem.stamp(path)) for path, _, _ in spans]
+        self._firsts = np.cumsum([0, *(take for _, _, take in spans)])
         if not self._size:
             raise UsageError("a split with at least one record", got="an empty one", where=self._where())
 
@@ -157,19 +161,33 @@ class TFDSource:
                     records = self._raw.__getitems__(some)
                     spend_held([*records])
                     found += records
-                return found
+            self._check_unchanged(asked)
+            return found
         except StoreError:  # a file was cut: no record's fault
             raise
         except DataError as error:
             self._check_whole(asked)
             return [error] if len(numbers) == 1 else [one for i in asked for one in self._bytes(i[None])]
 
+    def _check_unchanged(self, asked: NDArray[np.int64]) -> None:
+        """Raises where a file of these records was cut or changed: its reader returns records that are empty."""
+        if self.info.file_format.value == "tfrecord":
+            return  # read by us, with checks of its own
+        for path, stamp in self._files_of(asked):
+            try:
+                filesystem.check_unchanged(path, stamp)
+            except DataError as error:
+                raise StoreError(error.expected, got=error.got, where=error.where, fix=error.fix) from error
+
     def _check_whole(self, asked: NDArray[np.int64]) -> None:
         """Raises where a file of these records was cut or cannot be opened: that is no record's fault."""
         if self.info.file_format.value == "array_record":
-            firsts = np.cumsum([0, *(take for _, _, take in self._spans())])
-            for file in np.unique(np.searchsorted(firsts, asked, side="right") - 1).tolist():
-                ArrayRecordFiles(self._spans()[file][0])
+            for path, _ in self._files_of(asked):
+                ArrayRecordFiles(path)
+
+    def _files_of(self, asked: NDArray[np.int64]) -> list[tuple[str, filesystem.Stamp]]:
+        """The files that hold these records, with their stamps when the split was opened."""
+        return [self._files[file] for file in np.unique(np.searchsorted(self._firsts, asked, side="right") - 1)]
 
     def _decode(self, data: Any) -> dict[str, Any]:
         if isinstance(data, DataError):
