@@ -27,6 +27,7 @@ from penstock.core.function_globals import globals_id
 from penstock.core.hashing import content_id
 from penstock.core.optional import need
 from penstock.core.os_errors import temporary_errors
+from penstock.core.plain_json import identity_json
 from penstock.core.progress import Progress, progress
 from penstock.order.row_set import RowSet
 from penstock.plan.branches import Combined
@@ -137,7 +138,7 @@ def value_digest(value: Any, verb: str = ".dedup()") -> bytes:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "O":
         return xxhash.xxh3_128_digest(f"a{value.dtype.str}{value.shape}".encode() + value.tobytes())
     try:
-        return xxhash.xxh3_128_digest(b"j" + orjson.dumps(value, option=_JSON))
+        return xxhash.xxh3_128_digest(b"j" + identity_json(value, _JSON))
     except TypeError as error:
         raise UsageError(
             f"values that can be compared in {verb}: text, bytes, numbers, arrays or JSON", got=str(error)[:200],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import math
 import tarfile
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ import orjson
 from penstock.core.columns import Column, Columns, Ragged, row, rows_of
 from penstock.core.errors import DataError, UsageError
 from penstock.core.optional import need
+from penstock.core.plain_json import nulls
 from penstock.core.signals import surface
 from penstock.sources.formats import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from penstock.steps.decode_parts import decoder_of
@@ -163,21 +163,10 @@ class JsonLines:
 def _json(value: Any) -> bytes:
     """JSON. Raises TypeError for what it cannot hold, also for NaN and Infinity, of which orjson makes null."""
     data = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    if b"null" in data and (number := _not_finite(value)) is not None:
+    number = next((one for one in nulls(value) if one is not None), None) if b"null" in data else None
+    if number is not None:
         raise TypeError(f"{number} is no number of JSON")
     return data
-
-
-def _not_finite(value: Any) -> float | None:
-    """A NaN or infinity in a nest of values."""
-    if isinstance(value, np.ndarray | np.generic):
-        numbers = value.reshape(-1) if value.dtype.kind == "f" else np.empty(0)
-        odd = numbers[~np.isfinite(numbers)]
-        return float(odd[0]) if len(odd) else None
-    if isinstance(value, float):
-        return None if math.isfinite(value) else value
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return next((found for one in inner if (found := _not_finite(one)) is not None), None)
 
 
 def _plain(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from penstock.core.errors import StateError, UsageError
 from penstock.core.exact import exact_array, exact_rows
 from penstock.core.mapped import MappedFile, map_of
 from penstock.core.packed_texts import PackedColumn, PackedTexts, pack
+from penstock.core.plain_json import identity_json
 from penstock.core.signals import surface
 from penstock.sources.cutting import PIECE_BYTES
 from penstock.sources.lines import Chunk
@@ -233,7 +234,7 @@ def _object(name: str, row: int, value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+        return identity_json(value, orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
         raise UsageError(
             "values with content that can be hashed: numbers, text, bytes, arrays, JSON-like lists and dicts",

@@ -15,12 +15,12 @@ from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from penstock.core import hashing
 from penstock.core.columns import Columns
 from penstock.core.errors import BadRecords, RecordError, UsageError
+from penstock.core.plain_json import identity_json
 from penstock.core.read_budget import pieces, spend_held
 from penstock.core.signals import surface
 from penstock.sources import record_fields
@@ -186,11 +186,11 @@ def _checked_names(names: Sequence[str] | None) -> list[str] | None:
 
 def _content(record: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(record, option=PLAIN)
+        return identity_json(record, PLAIN)
     except TypeError:
         pass
     try:
-        return orjson.dumps(record, option=PLAIN, default=_hashed)
+        return identity_json(record, PLAIN, _hashed)
     except TypeError as error:
         raise UsageError(
             "records of plain data, or a dataset with a fingerprint",

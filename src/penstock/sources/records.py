@@ -17,6 +17,7 @@ import orjson
 from penstock.core import hashing
 from penstock.core.columns import row as row_of
 from penstock.core.errors import PenstockError, UsageError, UserCodeError
+from penstock.core.plain_json import identity_json
 from penstock.core.signals import surface
 from penstock.sources import formats, hf, splits
 from penstock.sources.base import PipelineLike, Source
@@ -103,7 +104,7 @@ class ListRecords:
         if not isinstance(self.items, list | tuple):
             return f"{type(self.items).__module__}.{type(self.items).__qualname__}:{len(self)}"
         try:
-            return hashing.content_id(orjson.dumps(item, option=PLAIN) for item in self.items)
+            return hashing.content_id(identity_json(item, PLAIN) for item in self.items)
         except TypeError:
             return f"objects:{len(self)}"
 
