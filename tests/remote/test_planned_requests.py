@@ -249,6 +249,27 @@ def stores(s3, tmp_path_factory):
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
+def test_a_store_that_is_opened_twice_is_fetched_once(s3, stores, tmp_path, hosts):
+    def mixture(host):
+        options = {"storage_options": s3.options, "cache_dir": tmp_path / str(host)}
+        opened = [ps.open_store(stores[0], **options) for _ in range(2)]
+        for store in opened:
+            open_files([store.definition.origin._remote(number) for number in range(2)])
+        rows = [store.windows(length).shuffle(seed=length) for length, store in zip((512, 512), opened, strict=True)]
+        return ps.mix(rows, weights=[2, 1], stop="first").batch(16)
+
+    plan = mixture("plan").plan(world=hosts, hosts=hosts)
+    made = np.sum([counted(mixture(host), 1, rank=(host, hosts)) for host in range(hosts)], axis=0)
+    assert plan.reading is not None
+    assert plan.reading.exact
+    assert (round(plan.reading.requests), round(plan.reading.bytes)) == tuple(made)
+    assert (
+        plan.reading.corpus_bytes
+        == ps.open_store(stores[0], storage_options=s3.options).windows(512).batch(16).plan().reading.corpus_bytes
+    )
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("order", [{}, {"lanes": 4, "block": 16, "window": 2}])
 def test_a_mixture_of_stores_takes_the_planned_requests_also_with_lanes(s3, stores, tmp_path, order, hosts):
     def mixture(host):

@@ -31,6 +31,7 @@ from penstock.steps.batch import Batch
 from penstock.steps.mix import Mixed
 from penstock.steps.node import Node, WrapperNode
 from penstock.steps.shuffle import Shuffled
+from penstock.store.reader import TokenStore
 
 RANKS_PER_HOST = 8  # assumed where the number of hosts is not given
 _PART = 1000  # steps that stand for an endless run
@@ -77,7 +78,7 @@ def estimate_pipeline(definition: Definition, run: Run, assume: Mapping[str, Any
     per_step = batch.rows(ranks)
     ranges = StepRanges.start(root.size, per_step, keep=batch.remainder != "drop")
     steps = None if root.size is None else ranges.steps(per_step)
-    layouts = {leaf.number: _layout(leaf.source, assumed) for leaf in root.leaves()}
+    layouts = _layouts(root, assumed)
     known = {number: layout for number, layout in layouts.items() if layout is not None}
     counted = PlanSteps(plan, ranges, steps or _PART, ranks, known) if len(known) == len(layouts) else None
     tokens = all(isinstance(leaf.source, TokenSource) for leaf in root.leaves())
@@ -151,6 +152,19 @@ def estimate_numbers(
         dropped={name: count for name, count in left.items() if count}, fingerprint="", notes=(),
     )  # fmt: skip
     return estimated(figures, Rows(counted, [layout], [order]), run_of(run), assumed)
+
+
+def _layouts(root: Node, assumed: Assumptions) -> dict[int, ByteLayout | None]:
+    """The layout of each source, by number. A token store that is opened twice has one: its pages are cached once."""
+    found: dict[int, ByteLayout | None] = {}
+    stores: dict[tuple[str, str], int] = {}
+    for leaf in root.leaves():
+        source = leaf.source
+        first = leaf.number
+        if isinstance(source, TokenStore):
+            first = stores.setdefault((str(source.where), source.manifest.id), first)
+        found[leaf.number] = found[first] if first in found else _layout(source, assumed)
+    return found
 
 
 def _layout(source: Source, assumed: Assumptions) -> ByteLayout | None:

@@ -38,12 +38,17 @@ class Figures:
 
 @dataclass(frozen=True)
 class Rows:
-    """The reads of a run: its steps (None: sizes unknown), where its bytes are, and its order."""
+    """The reads of a run: its steps (None: sizes unknown), where the bytes of each source are, and its order."""
 
     steps: Steps | None
     layouts: list[ByteLayout]
     orders: list[Order]
     documents: Literal["none", "touched", "all"] = "none"  # whose places in a token store are looked up
+
+    @property
+    def stored(self) -> list[ByteLayout]:
+        """The layouts, each once: several sources may be one token store, opened for each of them."""
+        return list(dict.fromkeys(self.layouts))
 
     @property
     def cached(self) -> bool:
@@ -207,8 +212,8 @@ def _counted(figures: Figures, rows: Rows, assumed: Assumptions) -> _Count:
         return _Count(made, made.later_requests / max(made.requests, 1e-9))
     if {order.kind for order in rows.orders} != {"global"} or not rows.cached:
         return _Count(made, 1.0)
-    pages = sum(layout.pages for layout in rows.layouts)
-    kept = assumed.cache_bytes / max(1, sum(layout.pages * layout.page_bytes for layout in rows.layouts)) * pages
+    pages = sum(layout.pages for layout in rows.stored)
+    kept = assumed.cache_bytes / max(1, sum(layout.pages * layout.page_bytes for layout in rows.stored)) * pages
     accesses = made.accesses * figures.period
     miss, warm = (pages_fetched(accesses, pages, kept, warm=warm) / max(accesses, 1e-9) for warm in (False, True))
     if miss < 0.999:
@@ -239,7 +244,7 @@ def _reading(
     return Reading(
         exact=exact,
         how=how + ("" if all(layout.exact for layout in rows.layouts) else ", rows of equal size"),
-        corpus_bytes=sum(layout.bytes for layout in rows.layouts),
+        corpus_bytes=sum(layout.bytes for layout in rows.stored),
         bytes_per_row=per_row,
         requests_per_host_and_step=requests / hosts / period,
         bytes_per_host_and_step=sent / hosts / period,
@@ -282,8 +287,7 @@ def _epoch_of_blocks(figures: Figures, rows: Rows, order: Order | None = None) -
     """The closed form of blocks that processes keep, in the run's order or another one."""
     if len(rows.layouts) != 1 or len(rows.orders) != 1 or figures.batch is None or figures.rows_per_epoch is None:
         return None
-    layout = rows.layouts[0]
-    if not isinstance(layout, BlockLayout):
+    if not isinstance(layout := rows.layouts[0], BlockLayout):
         return None
     return epoch_of_blocks(layout, order or rows.orders[0], figures.batch, figures.world, figures.hosts)
 
@@ -298,7 +302,7 @@ def _local_choice(figures: Figures, rows: Rows, row_bytes: float, assumed: Assum
         return None
     order, total = rows.orders[0], figures.rows_per_epoch
     make = {"blocks": block_choice, "lanes": lane_choice}.get(order.kind)
-    objects = sum(layout.objects for layout in rows.layouts)
+    objects = sum(layout.objects for layout in rows.stored)
     return make and make(total, row_bytes, figures.batch, rows.readers(figures), objects, order, assumed)
 
 
@@ -311,8 +315,7 @@ def _cost(
 
 
 def _lookahead(seconds: float | None, assumed: Assumptions) -> int:
-    by_time = 0 if seconds is None else ceil(assumed.lookahead_seconds / seconds)
-    return max(assumed.lookahead_steps, by_time)
+    return max(assumed.lookahead_steps, 0 if seconds is None else ceil(assumed.lookahead_seconds / seconds))
 
 
 def _cache(figures: Figures, rows: Rows, reading: Reading, seconds: float | None, assumed: Assumptions) -> Cache:
@@ -320,8 +323,7 @@ def _cache(figures: Figures, rows: Rows, reading: Reading, seconds: float | None
     least = steps * reading.bytes_per_host_and_step
     if local := _local_choice(figures, rows, reading.bytes_per_row, assumed):
         least += local.cache_bytes
-    everything = float(sum(layout.pages * layout.page_bytes for layout in rows.layouts))
-    least = min(least, everything)
+    least = min(least, everything := float(sum(layout.pages * layout.page_bytes for layout in rows.stored)))
     return Cache(steps, least, max(least, min(float(assumed.cache_bytes), reading.bytes_per_host, everything)))
 
 
@@ -348,9 +350,7 @@ def _tokens_per_step(figures: Figures, counted: _Count | None) -> float | None:
     return counted.made.items / max(counted.made.rows, 1e-9) * (figures.batch or counted.made.rows * figures.hosts)
 
 
-def _quality(
-    figures: Figures, rows: Rows, reading: Reading | None, assumed: Assumptions
-) -> tuple[str, Quality | None]:  # fmt: skip
+def _quality(figures: Figures, rows: Rows, reading: Reading | None, assumed: Assumptions) -> tuple[str, Quality | None]:
     shown = ", ".join(dict.fromkeys(order.kind for order in rows.orders))
     total, batch = figures.rows_per_epoch, figures.batch
     if len(rows.orders) != 1 or total is None or batch is None or reading is None:

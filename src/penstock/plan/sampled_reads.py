@@ -40,11 +40,12 @@ _ASSIGNED = 1 << 22  # rows of a step up to which they are assigned to hosts by 
 
 
 class RankReads(NamedTuple):
-    """Items [start, start + length) of a layout that rows of a rank read in a step."""
+    """Items [start, start + length) of a layout that rows of a rank read in a step, through one of its sources."""
 
     layout: ByteLayout
     starts: I64
     lengths: I64
+    source: int = 0
 
 
 class Steps(Protocol):
@@ -135,7 +136,9 @@ class PlanSteps:
         for leaf, starts, lengths, *_ in root.reads(picks):
             found.setdefault(leaf.number, []).append((starts, lengths))
         return [
-            RankReads(self.layouts[leaf], *(np.concatenate(each) for each in zip(*parts, strict=True)))
+            RankReads(
+                self.layouts[leaf], np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts]), leaf
+            )
             for leaf, parts in found.items()
         ]
 
@@ -297,7 +300,7 @@ class _Sample(NamedTuple):
         calls = total * every * ranks
         less = _LESS if any(isinstance(layout, BlockLayout) for layout in layouts) else 1
         small = calls * steps.rows <= ROWS // less and calls <= _CALLS // less
-        layouts = [layout for layout in layouts if layout.cached and not layout.private]
+        layouts = list(dict.fromkeys(layout for layout in layouts if layout.cached and not layout.private))
         small = small and sum(layout.last_page for layout in layouts) <= _ALL_PAGES
         if small and sum(layout.pages * layout.page_bytes for layout in layouts) <= assumed.cache_bytes:
             edges = [0, *range(1, 2 * total, together), 2 * total]  # the first step alone: the trainer waits for it
@@ -336,12 +339,12 @@ def _of_group(
     """What a rank fetches for steps from `step` on together."""
     every = dict[int, list[RankReads]]()
     for each in read.reads:
-        every.setdefault(id(each.layout), []).append(each)
+        every.setdefault(each.source, []).append(each)
     found = [
         _fetch_blocks(reads[0].layout, reads, None if fetchers is None else fetchers.of(reads[0].layout, rank))
         if isinstance(reads[0].layout, BlockLayout)
-        else _fetch(reads, kept.get(layout), assumed, miss, step)
-        for layout, reads in every.items()
+        else _fetch(reads, kept.get(id(reads[0].layout)), assumed, miss, step)
+        for reads in every.values()
     ]
     made: NDArray[np.float64] = np.array(found, float).reshape(-1, len(_Fetched._fields)).sum(axis=0)
     made *= read.all_rows / max(1, read.rows)
