@@ -16,6 +16,7 @@ from penstock.plan.build import build
 from penstock.plan.definition import Definition, OfPipeline
 from penstock.read.config import _readers, _verbs
 from penstock.steps.base import Step
+from penstock.steps.media import DecodedMedia
 from penstock.steps.node import ContentNode, Node, WrapperNode
 from penstock.steps.renumbered import Renumbered
 
@@ -27,7 +28,7 @@ from .verbs import VERBS
 
 # Not in loaders: `prepare` and `tokenize` read texts and counts of rows through these, in one pass.
 PREPARATION = {"_Counts", "_Texts", "CountRows", "TextOfColumn", "TextOfRecord", "AllColumns", "TokenRows"}
-BASES = {WrapperNode.__name__, ContentNode.__name__, Renumbered.__name__}
+BASES = {WrapperNode.__name__, ContentNode.__name__, Renumbered.__name__, DecodedMedia.__name__}
 DERIVED = {"_Each"}  # how `.bucket()` and `.batch_tokens()` say what a batch is; no step of a pipeline
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.core import hashing
 from penstock.core.columns import Column, Columns, Ragged, nbytes, strings
-from penstock.core.errors import StateError, UsageError
+from penstock.core.errors import PenstockError, StateError, UsageError
 from penstock.core.exact import exact_array, exact_rows
 from penstock.core.mapped import MappedFile, map_of
 from penstock.core.packed_texts import PackedColumn, PackedTexts, pack
@@ -206,6 +206,8 @@ def _rows(values: Sequence[Any]) -> Column:
         return strings(values)
     try:
         arrays = [exact_array(v) if len(v) else np.empty(0, np.int64) for v in values]
+    except PenstockError:
+        raise
     except ValueError as error:  # lists of lists of different lengths, of which NumPy has no array
         surface(error)
         return strings(values)
